@@ -1,0 +1,62 @@
+// Epochs: memory that readers may still be looking at is freed only after they have left.
+//
+// Place       kv_index (tables swapped whole) and SnapshotCell below; one set of epochs per process.
+// Threads     Everything here: any thread. EpochGuard may nest.
+// Rules       An EpochGuard never spans a suspension point, an I/O call or a wait for a lock: one
+//             sleeping reader keeps every retired object alive.
+// Argument    All operations involved are sequentially consistent; there are no fences
+//             (ThreadSanitizer cannot follow them). Writer: W1 unlink the object (its pointer is
+//             replaced), W2 e = epoch++, W3 free once every announced epoch is > e. Reader: R1 read the
+//             epoch, R2 announce it, R3 load the pointer. If W3's scan misses R2, R2 follows the scan in
+//             the single total order, so R3 follows W1 and finds the new object. If the scan sees an
+//             epoch > e, R1 followed W2, hence R3 followed W1. Otherwise the object is kept.
+// Proof       BaseEpoch*, BaseEpochStress* under tsan.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace xms::base {
+
+class EpochGuard {
+ public:
+  EpochGuard();
+  ~EpochGuard();
+  EpochGuard(const EpochGuard&) = delete;
+  EpochGuard& operator=(const EpochGuard&) = delete;
+};
+
+// Call after the object was unlinked. `free` runs later, without a lock held, on a thread that calls
+// EpochRetire or EpochCollect; never inside an EpochGuard of that thread's own making being waited for.
+void EpochRetire(std::function<void()> free);
+
+// Frees what can be freed now. Returns how many retired objects still wait for a reader.
+std::size_t EpochCollect();
+
+// SnapshotCell: the current immutable T, replaced whole. Readers neither lock nor wait.
+//
+//   EpochGuard guard;
+//   const View* view = cell.Get();   // valid until the guard ends
+template <typename T>
+class SnapshotCell {
+ public:
+  explicit SnapshotCell(std::unique_ptr<const T> first) : current_(first.release()) {}
+  ~SnapshotCell() { delete current_.load(); }
+  SnapshotCell(const SnapshotCell&) = delete;
+  SnapshotCell& operator=(const SnapshotCell&) = delete;
+
+  // Only under an EpochGuard. Never null.
+  const T* Get() const { return current_.load(); }
+
+  void Set(std::unique_ptr<const T> next) {
+    const T* old = current_.exchange(next.release());
+    EpochRetire([old] { delete old; });
+  }
+
+ private:
+  std::atomic<const T*> current_;
+};
+
+}  // namespace xms::base

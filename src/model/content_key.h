@@ -1,0 +1,50 @@
+// ContentKey: the directory's own name for a block together with everything before it.
+//
+// Place       kv_index (view), bench, sim tests. Requirement C1.
+// Formula     XXH3-128, seed `hash_seed`, over 16 bytes of the parent's key (low half, then high half,
+//             little-endian; zero for a root) and the block's tokens as u32 little-endian. The same on every
+//             processor: digests are compared between replicas.
+// Threads     A BlockHasher is immutable; any thread.
+// Cost        One pass over 16 + 4·block_size bytes. The seed's secret is prepared once per hasher.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace xms::model {
+
+struct ContentKey {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  auto operator<=>(const ContentKey&) const = default;
+};
+
+inline constexpr ContentKey kRootKey{};
+
+class BlockHasher {
+ public:
+  // block_size: tokens per block, 1 … 65536.
+  BlockHasher(std::uint64_t hash_seed, std::uint32_t block_size);
+
+  std::uint64_t hash_seed() const { return seed_; }
+  std::uint32_t block_size() const { return block_size_; }
+
+  // `tokens` has exactly block_size elements.
+  ContentKey Child(const ContentKey& parent, std::span<const std::uint32_t> tokens) const;
+
+  // Keys of every complete block of `tokens`, in order, appended to `out` after clearing it.
+  void Chain(std::span<const std::uint32_t> tokens, std::vector<ContentKey>& out) const;
+
+ private:
+  static constexpr std::size_t kSecretBytes = 192;
+
+  std::uint64_t seed_;
+  std::uint32_t block_size_;
+  std::array<unsigned char, kSecretBytes> secret_;
+};
+
+}  // namespace xms::model
