@@ -1,0 +1,94 @@
+# Third-party libraries, all of them Debian 12 packages, behind target names of our own (xms_dep::*).
+# IMPORTED targets, so their headers are SYSTEM and raise no warnings. The package list itself is
+# tools/packages.txt; whatever is missing here is reported at once, by package name.
+set(_missing "")
+
+macro(_xms_need found package)
+  if(NOT ${found})
+    list(APPEND _missing ${package})
+  endif()
+endmacro()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(PkgConfig QUIET)
+_xms_need(PKG_CONFIG_FOUND pkg-config)
+
+# ZeroMQ and its header-only C++ binding.
+if(PKG_CONFIG_FOUND)
+  pkg_check_modules(XMS_PC_ZMQ QUIET IMPORTED_TARGET libzmq)
+  pkg_check_modules(XMS_PC_XXHASH QUIET IMPORTED_TARGET libxxhash)
+endif()
+find_path(XMS_CPPZMQ_INCLUDE zmq.hpp)
+_xms_need(XMS_PC_ZMQ_FOUND libzmq3-dev)
+_xms_need(XMS_CPPZMQ_INCLUDE cppzmq-dev)
+_xms_need(XMS_PC_XXHASH_FOUND libxxhash-dev)
+
+find_path(XMS_BOOST_INCLUDE boost/beast/core.hpp)
+_xms_need(XMS_BOOST_INCLUDE libboost-dev)
+find_path(XMS_MSGPACK_INCLUDE msgpack.hpp)
+_xms_need(XMS_MSGPACK_INCLUDE libmsgpack-cxx-dev)
+
+find_package(nlohmann_json QUIET)
+_xms_need(nlohmann_json_FOUND nlohmann-json3-dev)
+find_package(simdjson QUIET)
+_xms_need(simdjson_FOUND libsimdjson-dev)
+find_package(spdlog QUIET)
+_xms_need(spdlog_FOUND libspdlog-dev)
+
+# Only the core library: the exposition text is ours to serve. Found by hand, because the package's
+# own CMake file also wants what its push and pull parts need.
+find_path(XMS_PROMETHEUS_INCLUDE prometheus/registry.h)
+find_library(XMS_PROMETHEUS_CORE prometheus-cpp-core)
+if(NOT XMS_PROMETHEUS_INCLUDE OR NOT XMS_PROMETHEUS_CORE)
+  list(APPEND _missing prometheus-cpp-dev)
+endif()
+
+if(BUILD_TESTING OR XMS_BENCH OR XMS_FUZZ)
+  find_package(GTest QUIET)
+  _xms_need(GTest_FOUND libgtest-dev)
+  if(NOT TARGET GTest::gmock)
+    list(APPEND _missing libgmock-dev)
+  endif()
+  find_program(XMS_PYTHON3 python3)
+  _xms_need(XMS_PYTHON3 python3)
+endif()
+if(XMS_BENCH)
+  find_package(benchmark QUIET)
+  _xms_need(benchmark_FOUND libbenchmark-dev)
+endif()
+
+mark_as_advanced(XMS_CPPZMQ_INCLUDE XMS_BOOST_INCLUDE XMS_MSGPACK_INCLUDE XMS_PROMETHEUS_INCLUDE XMS_PROMETHEUS_CORE
+                 XMS_PYTHON3)
+
+if(_missing)
+  list(JOIN _missing " " _missing)
+  message(FATAL_ERROR "Missing Debian packages: ${_missing}\n"
+                      "Install everything this build needs with: tools/setup run test bench")
+endif()
+
+function(_xms_dep name)
+  cmake_parse_arguments(ARG "" "" "INCLUDE;LINK;DEFINE;OPTIONS" ${ARGN})
+  add_library(xms_dep::${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(xms_dep::${name} INTERFACE ${ARG_INCLUDE})
+  target_link_libraries(xms_dep::${name} INTERFACE ${ARG_LINK})
+  target_compile_definitions(xms_dep::${name} INTERFACE ${ARG_DEFINE})
+  target_compile_options(xms_dep::${name} INTERFACE ${ARG_OPTIONS})
+endfunction()
+
+_xms_dep(zmq INCLUDE ${XMS_CPPZMQ_INCLUDE} LINK PkgConfig::XMS_PC_ZMQ)
+_xms_dep(xxhash LINK PkgConfig::XMS_PC_XXHASH)
+_xms_dep(msgpack INCLUDE ${XMS_MSGPACK_INCLUDE} ${XMS_BOOST_INCLUDE})
+_xms_dep(json LINK nlohmann_json::nlohmann_json)
+_xms_dep(simdjson LINK simdjson::simdjson)
+_xms_dep(spdlog LINK spdlog::spdlog) # the compiled library with external fmt, as Debian ships it
+_xms_dep(prometheus INCLUDE ${XMS_PROMETHEUS_INCLUDE} LINK ${XMS_PROMETHEUS_CORE} Threads::Threads)
+
+# Asio and Beast. Asio 1.74 uses std::exchange without including <utility>, and recognises Clang's
+# coroutines only when told.
+set(_asio_define "")
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(_asio_define BOOST_ASIO_HAS_CO_AWAIT=1 BOOST_ASIO_HAS_STD_COROUTINE=1)
+endif()
+_xms_dep(asio INCLUDE ${XMS_BOOST_INCLUDE} LINK Threads::Threads DEFINE ${_asio_define}
+         OPTIONS "SHELL:-include utility")
