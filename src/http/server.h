@@ -1,0 +1,85 @@
+// HttpServer: HTTP/1.1 on one port, requests to a handler, responses whole or as a stream.
+//
+// Place       Made by app for the HTTP and the RPC port, by the simulator for its engines. Knows no OpenAI type.
+// Threads     Start, Stop, port: the owner's thread. The handler runs on the event loop to which the request's
+//             connection is bound; everything of one connection happens there. Exchange methods: any
+//             thread (they post to that loop).
+// Ownership   Borrows the pool. The handler and what it uses must outlive Stop().
+// Bounds      Body, header, connection counts and pipelining are limited by Options; one request per connection at
+//             a time. TCP_NODELAY always. Over the body limit: 413; malformed: 400; both answered here with
+//             error_body(), then the connection closes.
+// Failure     Start: kUnavailable with address and reason when the port cannot be bound.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "http/event_loop.h"
+#include "http/message.h"
+
+namespace xms::http {
+
+// One request being answered. Kept alive by whoever answers. Destroyed without an answer: 500.
+// Exactly one of Send or (StartStream, Write…, Finish | Abort).
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual const Request& request() const = 0;
+  virtual EventLoop& loop() = 0;
+
+  virtual void Send(Response response) = 0;
+
+  // Status and headers go out at once with the first chunk or at the next turn of the loop, whichever is first;
+  // body by chunked coding, or until `Content-Length` when headers carry one.
+  virtual void StartStream(int status, Headers headers) = 0;
+  // `done(true)` once the bytes are with the kernel: write the next then, and memory stays bounded by one
+  // chunk a client. `done(false)`: the client is gone.
+  virtual void Write(std::string chunk, std::function<void(bool)> done) = 0;
+  virtual void Finish() = 0;
+  // Ends the connection without the closing chunk, so that the client sees that something is missing.
+  virtual void Abort() = 0;
+
+  // Called once, on the loop, when the client closes or breaks before the answer is complete.
+  virtual void OnDisconnect(std::function<void()> gone) = 0;
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  // numeric address; empty: all interfaces
+  std::uint16_t port = 0;          // 0: any free one
+  std::size_t max_body_bytes = 16 * 1024 * 1024;
+  std::size_t max_header_bytes = 64 * 1024;
+  std::size_t max_connections = 10000;  // further ones are closed at once and counted
+  std::chrono::milliseconds idle_timeout{-1};  // between requests; negative: never
+  std::chrono::milliseconds header_timeout{30000};  // from the first byte of a request to its last
+  // Body of the answers which the server gives by itself (400, 413, 431, 500). Status in, JSON out.
+  std::function<std::string(int status, const std::string& message)> error_body;
+};
+
+class HttpServer {
+ public:
+  using Handler = std::function<void(std::shared_ptr<Exchange>)>;
+
+  HttpServer(EventLoopPool& pool, ServerOptions options, Handler handler);
+  ~HttpServer();  // Stop()
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  base::Status Start();
+  std::uint16_t port() const;  // after Start
+  // Closes the listener; exchanges in flight go on.
+  void StopAccepting();
+  // Closes the listener and every connection; OnDisconnect fires for those in flight. May be called twice.
+  void Stop();
+  std::size_t open_connections() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace xms::http

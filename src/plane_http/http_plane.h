@@ -1,0 +1,35 @@
+// HttpPlane: forwards requests to engines that speak OpenAI over HTTP, relays what they answer untouched.
+//
+// Place       Made by app; used by gateway through EnginePlane.
+// Threads     Submit on any of the pool's loops; connections are pooled per loop, so a request and its answer stay on
+//             one thread.
+// Ownership   Borrows the pool.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "gateway/engine_plane.h"
+#include "http/event_loop.h"
+
+namespace xms::plane_http {
+
+struct Options {
+  std::chrono::milliseconds connect_timeout{5000};
+  // Longest silence between two reads of an answer; negative: none.
+  std::chrono::milliseconds idle_timeout{-1};
+};
+
+class HttpPlane final : public gateway::EnginePlane {
+ public:
+  HttpPlane(http::EventLoopPool& pool, Options options);
+  ~HttpPlane() override;  // after the pool has stopped
+  std::shared_ptr<gateway::EngineCall> Submit(http::EventLoop& loop, gateway::EngineRequest request,
+                                              gateway::EngineHandlers handlers) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace xms::plane_http
