@@ -9,20 +9,21 @@ macro(_xms_need found package)
   endif()
 endmacro()
 
-set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
-find_package(PkgConfig QUIET)
-_xms_need(PKG_CONFIG_FOUND pkg-config)
 
-# ZeroMQ and its header-only C++ binding.
-if(PKG_CONFIG_FOUND)
-  pkg_check_modules(XMS_PC_ZMQ QUIET IMPORTED_TARGET libzmq)
-  pkg_check_modules(XMS_PC_XXHASH QUIET IMPORTED_TARGET libxxhash)
-endif()
+# ZeroMQ, its header-only C++ binding, and xxHash have no CMake files of their own. Their pkg-config
+# files are not used: libzmq's carries the include paths of everything it is built on (Kerberos,
+# PGM, libxml2), none of which zmq.h needs.
+find_path(XMS_ZMQ_INCLUDE zmq.h)
+find_library(XMS_ZMQ_LIBRARY zmq)
+_xms_need(XMS_ZMQ_INCLUDE libzmq3-dev)
+_xms_need(XMS_ZMQ_LIBRARY libzmq3-dev)
 find_path(XMS_CPPZMQ_INCLUDE zmq.hpp)
-_xms_need(XMS_PC_ZMQ_FOUND libzmq3-dev)
 _xms_need(XMS_CPPZMQ_INCLUDE cppzmq-dev)
-_xms_need(XMS_PC_XXHASH_FOUND libxxhash-dev)
+find_path(XMS_XXHASH_INCLUDE xxhash.h)
+find_library(XMS_XXHASH_LIBRARY xxhash)
+_xms_need(XMS_XXHASH_INCLUDE libxxhash-dev)
+_xms_need(XMS_XXHASH_LIBRARY libxxhash-dev)
 
 find_path(XMS_BOOST_INCLUDE boost/beast/core.hpp)
 _xms_need(XMS_BOOST_INCLUDE libboost-dev)
@@ -40,14 +41,13 @@ _xms_need(spdlog_FOUND libspdlog-dev)
 # own CMake file also wants what its push and pull parts need.
 find_path(XMS_PROMETHEUS_INCLUDE prometheus/registry.h)
 find_library(XMS_PROMETHEUS_CORE prometheus-cpp-core)
-if(NOT XMS_PROMETHEUS_INCLUDE OR NOT XMS_PROMETHEUS_CORE)
-  list(APPEND _missing prometheus-cpp-dev)
-endif()
+_xms_need(XMS_PROMETHEUS_INCLUDE prometheus-cpp-dev)
+_xms_need(XMS_PROMETHEUS_CORE prometheus-cpp-dev)
 
 if(BUILD_TESTING OR XMS_BENCH OR XMS_FUZZ)
   find_package(GTest QUIET)
   _xms_need(GTest_FOUND libgtest-dev)
-  if(NOT TARGET GTest::gmock)
+  if(GTest_FOUND AND NOT TARGET GTest::gmock)
     list(APPEND _missing libgmock-dev)
   endif()
   find_program(XMS_PYTHON3 python3)
@@ -58,13 +58,21 @@ if(XMS_BENCH)
   _xms_need(benchmark_FOUND libbenchmark-dev)
 endif()
 
-mark_as_advanced(XMS_CPPZMQ_INCLUDE XMS_BOOST_INCLUDE XMS_MSGPACK_INCLUDE XMS_PROMETHEUS_INCLUDE XMS_PROMETHEUS_CORE
-                 XMS_PYTHON3)
+mark_as_advanced(XMS_ZMQ_INCLUDE XMS_ZMQ_LIBRARY XMS_CPPZMQ_INCLUDE XMS_XXHASH_INCLUDE XMS_XXHASH_LIBRARY
+                 XMS_BOOST_INCLUDE XMS_MSGPACK_INCLUDE XMS_PROMETHEUS_INCLUDE XMS_PROMETHEUS_CORE XMS_PYTHON3)
 
 if(_missing)
+  list(REMOVE_DUPLICATES _missing)
   list(JOIN _missing " " _missing)
+  set(_groups "run")
+  if(BUILD_TESTING OR XMS_BENCH OR XMS_FUZZ)
+    string(APPEND _groups " test")
+  endif()
+  if(XMS_BENCH)
+    string(APPEND _groups " bench")
+  endif()
   message(FATAL_ERROR "Missing Debian packages: ${_missing}\n"
-                      "Install everything this build needs with: tools/setup run test bench")
+                      "Install everything this build needs with: tools/setup ${_groups}")
 endif()
 
 function(_xms_dep name)
@@ -76,8 +84,8 @@ function(_xms_dep name)
   target_compile_options(xms_dep::${name} INTERFACE ${ARG_OPTIONS})
 endfunction()
 
-_xms_dep(zmq INCLUDE ${XMS_CPPZMQ_INCLUDE} LINK PkgConfig::XMS_PC_ZMQ)
-_xms_dep(xxhash LINK PkgConfig::XMS_PC_XXHASH)
+_xms_dep(zmq INCLUDE ${XMS_ZMQ_INCLUDE} ${XMS_CPPZMQ_INCLUDE} LINK ${XMS_ZMQ_LIBRARY})
+_xms_dep(xxhash INCLUDE ${XMS_XXHASH_INCLUDE} LINK ${XMS_XXHASH_LIBRARY})
 _xms_dep(msgpack INCLUDE ${XMS_MSGPACK_INCLUDE} ${XMS_BOOST_INCLUDE})
 _xms_dep(json LINK nlohmann_json::nlohmann_json)
 _xms_dep(simdjson LINK simdjson::simdjson)
@@ -86,9 +94,9 @@ _xms_dep(prometheus INCLUDE ${XMS_PROMETHEUS_INCLUDE} LINK ${XMS_PROMETHEUS_CORE
 
 # Asio and Beast. Asio 1.74 uses std::exchange without including <utility>, and recognises Clang's
 # coroutines only when told.
-set(_asio_define "")
+set(_asio_define BOOST_ASIO_NO_DEPRECATED)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  set(_asio_define BOOST_ASIO_HAS_CO_AWAIT=1 BOOST_ASIO_HAS_STD_COROUTINE=1)
+  list(APPEND _asio_define BOOST_ASIO_HAS_CO_AWAIT=1 BOOST_ASIO_HAS_STD_COROUTINE=1)
 endif()
 _xms_dep(asio INCLUDE ${XMS_BOOST_INCLUDE} LINK Threads::Threads DEFINE ${_asio_define}
          OPTIONS "SHELL:-include utility")

@@ -13,7 +13,7 @@ if(CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of a Release build" FORCE)
 endif()
 
-if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER) # the empty string means: none
   find_program(XMS_CCACHE ccache)
   mark_as_advanced(XMS_CCACHE)
   if(XMS_CCACHE)
