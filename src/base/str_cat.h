@@ -12,7 +12,9 @@ namespace internal {
 
 inline void AppendPiece(std::string& out, std::string_view piece) { out.append(piece); }
 inline void AppendPiece(std::string& out, char piece) { out.push_back(piece); }
-inline void AppendPiece(std::string& out, bool piece) { out.append(piece ? "true" : "false"); }
+// A template, so that a literal is text: its pointer would convert to a plain bool parameter first.
+template <std::same_as<bool> T>
+void AppendPiece(std::string& out, T piece) { out.append(piece ? "true" : "false"); }
 template <typename T>
   requires((std::integral<T> || std::floating_point<T>) && !std::same_as<T, bool> &&
            !std::same_as<T, char>)
