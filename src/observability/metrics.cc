@@ -21,25 +21,30 @@
 namespace xms::observability {
 namespace {
 
-// prometheus-cpp's own histogram takes a mutex for each observation; requests observe on many threads.
+// prometheus-cpp's own histogram takes a mutex for each observation; requests observe on many
+// threads.
 class HistogramCell {
  public:
-  explicit HistogramCell(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  explicit HistogramCell(std::vector<double> bounds)
+      : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
 
   void Observe(double value) {
     if (std::isnan(value)) return;  // it belongs to no bucket and would spoil the sum for good
-    const auto bound = std::lower_bound(bounds_.begin(), bounds_.end(), value);  // bounds include their value
+    const auto bound =
+        std::lower_bound(bounds_.begin(), bounds_.end(), value);  // bounds include their value
     counts_[static_cast<std::size_t>(bound - bounds_.begin())].fetch_add(1);
     sum_.fetch_add(value);
   }
 
-  // The count is the sum of the buckets that were read, so the two agree however many observe meanwhile.
+  // The count is the sum of the buckets that were read, so the two agree however many observe
+  // meanwhile.
   prometheus::ClientMetric Collect() const {
     prometheus::ClientMetric metric;
     std::uint64_t cumulative = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       cumulative += counts_[i].load();
-      const double bound = i < bounds_.size() ? bounds_[i] : std::numeric_limits<double>::infinity();
+      const double bound =
+          i < bounds_.size() ? bounds_[i] : std::numeric_limits<double>::infinity();
       metric.histogram.bucket.push_back({cumulative, bound});
     }
     metric.histogram.sample_count = cumulative;
@@ -119,17 +124,19 @@ struct MetricRegistry::Impl {
   std::vector<std::function<void()>> collectors XMS_GUARDED_BY(mu);
 
   template <typename Cell, typename Make>
-  Cell* Add(Families<Cell>& families, std::string_view name, std::string_view help, const Labels& labels,
-            const Make& make) XMS_REQUIRES(mu) {
+  Cell* Add(Families<Cell>& families, std::string_view name, std::string_view help,
+            const Labels& labels, const Make& make) XMS_REQUIRES(mu) {
     const std::size_t uses = counters.count(name) + gauges.count(name) + histograms.count(name);
     auto family = families.find(name);
     if (family == families.end()) {
       if (uses != 0) Defect(name, "already there with another type");
-      if (!prometheus::CheckMetricName(std::string(name))) Defect(name, "not a Prometheus metric name");
+      if (!prometheus::CheckMetricName(std::string(name)))
+        Defect(name, "not a Prometheus metric name");
       family = families.emplace(std::string(name), Family<Cell>{std::string(help), {}}).first;
     }
     for (const auto& [label, value] : labels) {
-      if (!prometheus::CheckLabelName(label)) Defect(name, base::StrCat("not a Prometheus label name: ", label));
+      if (!prometheus::CheckLabelName(label))
+        Defect(name, base::StrCat("not a Prometheus label name: ", label));
     }
     std::unique_ptr<Cell>& cell = family->second.cells[labels];
     if (cell == nullptr) cell = make();
@@ -140,18 +147,21 @@ struct MetricRegistry::Impl {
 MetricRegistry::MetricRegistry() : impl_(std::make_unique<Impl>()) {}
 MetricRegistry::~MetricRegistry() = default;
 
-Counter MetricRegistry::AddCounter(std::string_view name, std::string_view help, const Labels& labels) {
+Counter MetricRegistry::AddCounter(std::string_view name, std::string_view help,
+                                   const Labels& labels) {
   base::MutexLock lock(impl_->mu);
-  return Counter(impl_->Add(impl_->counters, name, help, labels, [] { return std::make_unique<prometheus::Counter>(); }));
+  return Counter(impl_->Add(impl_->counters, name, help, labels,
+                            [] { return std::make_unique<prometheus::Counter>(); }));
 }
 
 Gauge MetricRegistry::AddGauge(std::string_view name, std::string_view help, const Labels& labels) {
   base::MutexLock lock(impl_->mu);
-  return Gauge(impl_->Add(impl_->gauges, name, help, labels, [] { return std::make_unique<prometheus::Gauge>(); }));
+  return Gauge(impl_->Add(impl_->gauges, name, help, labels,
+                          [] { return std::make_unique<prometheus::Gauge>(); }));
 }
 
-Histogram MetricRegistry::AddHistogram(std::string_view name, std::string_view help, std::vector<double> bounds,
-                                       const Labels& labels) {
+Histogram MetricRegistry::AddHistogram(std::string_view name, std::string_view help,
+                                       std::vector<double> bounds, const Labels& labels) {
   if (std::adjacent_find(bounds.begin(), bounds.end(), std::greater_equal<>()) != bounds.end()) {
     Defect(name, "bucket bounds must ascend");
   }
@@ -180,7 +190,8 @@ std::string MetricRegistry::Exposition() const {
     CollectInto(impl_->gauges, prometheus::MetricType::Gauge, families);
     CollectInto(impl_->histograms, prometheus::MetricType::Histogram, families);
   }
-  std::sort(families.begin(), families.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(families.begin(), families.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, families);
   return std::move(text).str();

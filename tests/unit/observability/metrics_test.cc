@@ -16,7 +16,8 @@ using ::testing::Not;
 
 TEST(Observability, ShowsACounterWithHelpTypeAndLabels) {
   MetricRegistry registry;
-  const Counter requests = registry.AddCounter("xms_requests_total", "Requests.", {{"policy", "CAR"}});
+  const Counter requests =
+      registry.AddCounter("xms_requests_total", "Requests.", {{"policy", "CAR"}});
   requests.Increment();
   requests.Increment(2);
   EXPECT_EQ(registry.Exposition(),
@@ -39,7 +40,8 @@ TEST(Observability, GaugeGoesUpAndDownAndReadsBack) {
 // A bucket includes its bound; what is above every bound is in +Inf only.
 TEST(Observability, HistogramCountsIntoCumulativeBuckets) {
   MetricRegistry registry;
-  const Histogram seconds = registry.AddHistogram("xms_ttft_seconds", "Time to first token.", {0.5, 1});
+  const Histogram seconds =
+      registry.AddHistogram("xms_ttft_seconds", "Time to first token.", {0.5, 1});
   for (const double value : {0.25, 0.5, 0.75, 4.0}) seconds.Observe(value);
   EXPECT_EQ(registry.Exposition(),
             "# HELP xms_ttft_seconds Time to first token.\n"
@@ -124,7 +126,8 @@ TEST(ObservabilityDeath, OneNameWithTwoTypesIsADefect) {
   EXPECT_DEATH(registry.AddHistogram("xms_h", "H.", {1, 1}), "xms_h.*ascend");
 }
 
-// Counting, adding and reading at once: nothing is lost, and a histogram's count is its last bucket.
+// Counting, adding and reading at once: nothing is lost, and a histogram's count is its last
+// bucket.
 TEST(ObservabilityStress, NothingIsLostUnderConcurrentUse) {
   MetricRegistry registry;
   constexpr int kThreads = 4;
