@@ -50,7 +50,7 @@ if(BUILD_TESTING OR XMS_BENCH OR XMS_FUZZ)
   if(GTest_FOUND AND NOT TARGET GTest::gmock)
     list(APPEND _missing libgmock-dev)
   endif()
-  find_program(XMS_PYTHON3 python3)
+  find_program(XMS_PYTHON3 python3 HINTS /usr/bin) # the one that python3-pytest belongs to
   _xms_need(XMS_PYTHON3 python3)
 endif()
 if(XMS_BENCH)
