@@ -20,8 +20,11 @@ constexpr std::uint64_t kMaxDpSize = 1024;
 // No engine comes near it; keeps one record from filling memory that every reader copies.
 constexpr std::size_t kMaxStringBytes = 512;
 
-// The value as the sender wrote it, short enough for one line.
+// The value as the sender wrote it, short enough for one line. Arrays and objects are only named:
+// dump() recurses as deep as the sender pleases.
 std::string Shown(const Json& value) {
+  if (value.is_array()) return "an array";
+  if (value.is_object()) return "an object";
   constexpr std::size_t kLongest = 64;
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > kLongest) text.replace(kLongest, std::string::npos, "...");

@@ -109,14 +109,15 @@ TEST(ModelInstance, ErrorsNameFieldValueAndWhatIsAllowed) {
       {R"({"register_ts_ms":18446744073709551616})", "register_ts_ms: 1.8446744073709552e+19 is"},
       {R"({"incarnation_id":7})",
        "incarnation_id: 7 is not allowed; allowed: a string of at most 512 bytes"},
-      {R"({"rpc_address":[]})", "rpc_address: [] is"},
+      {R"({"rpc_address":[]})", "rpc_address: an array is"},
+      {R"({"data_plane":{}})", "data_plane: an object is"},
       {R"({"backend_type":null})", "backend_type: null is"},
       {R"({"name":1})", "name: 1 is"},
       {R"({"data_plane":"grpc"})",
        R"(data_plane: "grpc" is not allowed; allowed: "http", "rpc", or absent)"},
       {R"({"data_plane":""})", "data_plane: \"\" is"},
       {R"({"data_plane":1})", "data_plane: 1 is"},
-      {R"([])", "instance: [] is not allowed; allowed: a JSON object"},
+      {R"([])", "instance: an array is not allowed; allowed: a JSON object"},
       {R"(null)", "instance: null is"},
       {R"()", "instance: not JSON at byte 1"},
       {R"({"type":0)", "instance: not JSON at byte 10"},
@@ -140,7 +141,9 @@ TEST(ModelInstance, LongValuesAreCutInTheMessage) {
 TEST(ModelInstance, DeepNestingIsHarmless) {
   const std::string deep = std::string(200'000, '[');
   EXPECT_THAT(ErrorOf(kName, deep), HasSubstr("not JSON"));
-  EXPECT_TRUE(ParseInstanceJson(kName, R"({"x":)" + deep + std::string(200'000, ']') + "}").ok());
+  const std::string value = deep + std::string(200'000, ']');
+  EXPECT_TRUE(ParseInstanceJson(kName, R"({"x":)" + value + "}").ok());
+  EXPECT_THAT(ErrorOf(kName, R"({"data_plane":)" + value + "}"), HasSubstr("data_plane: an array"));
 }
 
 // The name is what gets dialled.
