@@ -20,14 +20,21 @@
 #   xms_pytest(<test name> FILES ... [LABELS ...] [TIMEOUT seconds] [SERIAL])
 #       Runs Python files with pytest as one CTest test; XMS_BIN_DIR names the programs' folder.
 #   xms_bench(<name> SOURCES ... [USES ...])
-#       A Google Benchmark program in <build>/bench; nothing unless XMS_BENCH.
+#       A Google Benchmark program in <build>/benchmarks; nothing unless XMS_BENCH. The target
+#       `benchmarks` builds all.
 #   xms_fuzz(<name> SOURCES ... [USES ...])
-#       A parser behind LLVMFuzzerTestOneInput. With XMS_FUZZ a libFuzzer program in <build>/fuzz;
-#       with BUILD_TESTING also the test FuzzReplay.<name>, which feeds it fuzz/corpus/<name>/* and
-#       fuzz/regressions/<name>/*.
+#       A parser behind LLVMFuzzerTestOneInput. With XMS_FUZZ a libFuzzer program in
+#       <build>/fuzzers (the target `fuzzers` builds all). With BUILD_TESTING the test
+#       FuzzReplay.<name>, which feeds it fuzz/corpus/<name>/* and fuzz/regressions/<name>/*.
 include_guard(GLOBAL)
 
 set(XMS_BIN_DIR "${PROJECT_BINARY_DIR}/bin")
+if(XMS_BENCH)
+  add_custom_target(benchmarks)
+endif()
+if(XMS_FUZZ)
+  add_custom_target(fuzzers)
+endif()
 
 # Names are modules unless they say otherwise: kv_index is xms::kv_index.
 function(_xms_targets out)
@@ -221,7 +228,8 @@ function(xms_bench name)
   target_compile_definitions(${name} PRIVATE "XMS_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\""
                                              "XMS_TEST_DATA_DIR=\"${PROJECT_SOURCE_DIR}/tests/data\"")
   target_link_libraries(${name} PRIVATE ${uses} benchmark::benchmark benchmark::benchmark_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/benchmarks")
+  add_dependencies(benchmarks ${name})
 endfunction()
 
 function(xms_fuzz name)
@@ -232,7 +240,8 @@ function(xms_fuzz name)
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE ${uses})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz")
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzzers")
+    add_dependencies(fuzzers ${name})
   endif()
   if(BUILD_TESTING)
     add_executable(${name}_replay ${ARG_SOURCES} "${PROJECT_SOURCE_DIR}/fuzz/replay_main.cc")
