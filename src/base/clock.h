@@ -33,7 +33,7 @@ class SystemClock final : public Clock {
 
 // Milliseconds between two points, rounded down; negative when `from` is later.
 inline std::int64_t MillisBetween(SteadyTime from, SteadyTime to) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
+  return std::chrono::floor<std::chrono::milliseconds>(to - from).count();
 }
 
 }  // namespace xms::base

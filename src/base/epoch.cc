@@ -1,6 +1,10 @@
 #include "base/epoch.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -22,9 +26,11 @@ struct Retired {
   std::function<void()> free;
 };
 
+// What every guard reads is apart from what every retirement writes.
 struct Domain {
-  std::atomic<std::uint64_t> epoch{1};
+  alignas(64) std::atomic<std::uint64_t> epoch{1};
   std::atomic<Reader*> readers{nullptr};
+  alignas(64) std::atomic<std::size_t> waiting{0};  // retired.size(), readable without the lock
   Mutex mu;
   std::vector<Retired> retired XMS_GUARDED_BY(mu);
 };
@@ -39,7 +45,7 @@ Reader* TakeReader() {
   Domain& domain = TheDomain();
   for (Reader* reader = domain.readers.load(); reader != nullptr; reader = reader->next) {
     bool free = false;
-    if (reader->taken.compare_exchange_strong(free, true)) return reader;
+    if (!reader->taken.load() && reader->taken.compare_exchange_strong(free, true)) return reader;
   }
   auto* made = new Reader;
   Reader* head = domain.readers.load();
@@ -60,6 +66,16 @@ ThreadReader& ThisThread() {
   return reader;
 }
 
+// The oldest epoch that some reader announces; UINT64_MAX when nobody reads.
+std::uint64_t OldestAnnounced(const Domain& domain) {
+  std::uint64_t oldest = UINT64_MAX;
+  for (Reader* reader = domain.readers.load(); reader != nullptr; reader = reader->next) {
+    const std::uint64_t announced = reader->announced.load();
+    if (announced != 0 && announced < oldest) oldest = announced;
+  }
+  return oldest;
+}
+
 }  // namespace
 
 EpochGuard::EpochGuard() {
@@ -77,30 +93,37 @@ void EpochRetire(std::function<void()> free) {
   {
     MutexLock lock(domain.mu);
     domain.retired.push_back({domain.epoch.fetch_add(1), std::move(free)});
+    domain.waiting.store(domain.retired.size());
   }
   EpochCollect();
 }
 
 std::size_t EpochCollect() {
   Domain& domain = TheDomain();
+  if (domain.waiting.load() == 0) return 0;
   std::vector<Retired> ready;
   std::size_t waiting = 0;
   {
     MutexLock lock(domain.mu);
-    std::uint64_t oldest = UINT64_MAX;
-    for (Reader* reader = domain.readers.load(); reader != nullptr; reader = reader->next) {
-      const std::uint64_t announced = reader->announced.load();
-      if (announced != 0 && announced < oldest) oldest = announced;
-    }
+    const std::uint64_t oldest = OldestAnnounced(domain);
     std::vector<Retired> kept;
     for (Retired& entry : domain.retired) {
       (entry.epoch < oldest ? ready : kept).push_back(std::move(entry));
     }
     domain.retired = std::move(kept);
     waiting = domain.retired.size();
+    domain.waiting.store(waiting);
   }
   for (Retired& entry : ready) entry.free();
   return waiting;
+}
+
+std::uint64_t EpochStamp() { return TheDomain().epoch.load(); }
+
+std::uint64_t EpochAdvance() {
+  Domain& domain = TheDomain();
+  const std::uint64_t next = domain.epoch.fetch_add(1) + 1;
+  return std::min(next, OldestAnnounced(domain));
 }
 
 }  // namespace xms::base

@@ -6,11 +6,11 @@
 #include <bit>
 #include <cstring>
 
-
 namespace xms::model {
 
-static_assert(std::endian::native == std::endian::little,
-              "content keys are defined over little-endian bytes; add byte swaps for this processor");
+static_assert(
+    std::endian::native == std::endian::little,
+    "content keys are defined over little-endian bytes; add byte swaps for this processor");
 
 BlockHasher::BlockHasher(std::uint64_t hash_seed, std::uint32_t block_size)
     : seed_(hash_seed), block_size_(block_size) {
@@ -20,25 +20,24 @@ BlockHasher::BlockHasher(std::uint64_t hash_seed, std::uint32_t block_size)
 
 ContentKey BlockHasher::Child(const ContentKey& parent,
                               std::span<const std::uint32_t> tokens) const {
-  // 65536 tokens are the largest block; common ones are a few hundred bytes and stay on the stack.
+  // Up to this size one pass over a copy is the fastest; beyond it the copy would not fit the
+  // stack.
   constexpr std::size_t kStackTokens = 512;
-  const auto digest = [&](const void* bytes, std::size_t size) {
-    const XXH128_hash_t hash =
-        XXH3_128bits_withSecretandSeed(bytes, size, secret_.data(), secret_.size(), seed_);
-    return ContentKey{hash.low64, hash.high64};
-  };
+  const std::uint64_t head[2] = {parent.low, parent.high};
   if (tokens.size() <= kStackTokens) {
-    unsigned char buffer[16 + kStackTokens * 4];
-    std::memcpy(buffer, &parent.low, 8);
-    std::memcpy(buffer + 8, &parent.high, 8);
-    std::memcpy(buffer + 16, tokens.data(), tokens.size_bytes());
-    return digest(buffer, 16 + tokens.size_bytes());
+    alignas(64) unsigned char buffer[sizeof head + kStackTokens * 4];
+    std::memcpy(buffer, head, sizeof head);
+    if (!tokens.empty()) std::memcpy(buffer + sizeof head, tokens.data(), tokens.size_bytes());
+    const XXH128_hash_t hash = XXH3_128bits_withSecretandSeed(
+        buffer, sizeof head + tokens.size_bytes(), secret_.data(), secret_.size(), seed_);
+    return {hash.low64, hash.high64};
   }
-  std::vector<unsigned char> buffer(16 + tokens.size_bytes());
-  std::memcpy(buffer.data(), &parent.low, 8);
-  std::memcpy(buffer.data() + 8, &parent.high, 8);
-  std::memcpy(buffer.data() + 16, tokens.data(), tokens.size_bytes());
-  return digest(buffer.data(), buffer.size());
+  XXH3_state_t state;
+  XXH3_128bits_reset_withSecretandSeed(&state, secret_.data(), secret_.size(), seed_);
+  XXH3_128bits_update(&state, head, sizeof head);
+  XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  return {hash.low64, hash.high64};
 }
 
 void BlockHasher::Chain(std::span<const std::uint32_t> tokens, std::vector<ContentKey>& out) const {
