@@ -2,8 +2,8 @@
 //
 // Place       kv_index (view), bench, sim tests. Requirement C1.
 // Formula     XXH3-128, seed `hash_seed`, over 16 bytes of the parent's key (low half, then high
-//             half, little-endian; zero for a root) and the block's tokens as u32 little-endian. The
-//             same on every processor: digests are compared between replicas.
+//             half, little-endian; zero for a root) and the block's tokens as u32 little-endian.
+//             The same on every processor: digests are compared between replicas.
 // Threads     A BlockHasher is immutable; any thread.
 // Cost        One pass over 16 + 4·block_size bytes, no allocation. The seed's secret is prepared
 //             once per hasher.
