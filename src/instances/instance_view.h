@@ -1,7 +1,8 @@
-// InstanceView: every known instance at one moment, immutable; what routing, discovery and listings read.
+// InstanceView: every known instance at one moment, immutable; what routing, discovery and listings
+// read.
 //
-// Place       Published by InstanceManager; read by gateway (candidates) and, through app, by kv_directory.
-// Threads     Immutable.
+// Place       Published by InstanceManager; read by gateway (candidates) and, through app, by
+// kv_directory. Threads     Immutable.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +21,19 @@ std::string_view StateName(State state);  // "ACTIVE", "LEASE_LOST", "SUSPECT"
 
 struct Load {
   model::LoadSample sample;
-  base::SteadyTime at;       // when it arrived
-  std::string source;        // "heartbeat"
+  base::SteadyTime at;  // when it arrived
+  std::string source;   // "heartbeat"
 };
 
 struct Instance {
   model::InstanceRecord record;
   State state = State::kActive;
   model::Role current_role = model::Role::kDefault;  // MIX acts as PREFILL or DECODE
-  bool has_load = false;     // some load report has come in this life
+  bool has_load = false;                             // some load report has come in this life
   Load load;
   // Can be chosen for requests right now; otherwise `reason` says why not in a word or two.
   bool schedulable = false;
-  std::string reason;        // "" while schedulable; "suspect", "pd_needs_rpc", "rpc_plane_not_built", …
+  std::string reason;  // "" while schedulable; "suspect", "pd_needs_rpc", "rpc_plane_not_built", …
 };
 
 struct InstanceView {

@@ -3,8 +3,14 @@
 // Place       The gateway's registry routes call Put and Remove; app ticks it.
 // Threads     All methods: any thread.
 // Ownership   Borrows Clock and InstanceManager.
-// Rules       The end of a TTL is a lease loss, as with etcd. Nothing survives a restart of the service: engines
+// Locks       mu_ is held across the calls into the manager (its listener, log lines and start of
+// probes included), so that
+//             lease and state change in one order: neither may call the registry. Readers of the
+//             view never meet it.
+// Rules       The end of a TTL is a lease loss, as with etcd. Nothing survives a restart of the
+// service: engines
 //             register again within one TTL.
+// Proof       InstancesEmbeddedRegistry*.
 #pragma once
 
 #include <chrono>
@@ -31,15 +37,15 @@ class EmbeddedRegistry final : public Registry {
   void Stop() override {}
 
   // `ttl` within kMinTtl … kMaxTtl, checked by the caller (its error names the query parameter).
-  InstanceManager::PutOutcome Put(model::InstanceRecord record, std::chrono::milliseconds ttl);
-  bool Remove(const model::InstanceId& id);
+  InstanceManager::PutOutcome Put(model::InstanceRecord record, std::chrono::milliseconds ttl)
+      XMS_EXCLUDES(mu_);
+  bool Remove(const model::InstanceId& id) XMS_EXCLUDES(mu_);
   // Ends leases whose time has come; call several times a second.
-  void Tick();
+  void Tick() XMS_EXCLUDES(mu_);
 
  private:
   struct Lease {
     base::SteadyTime ends;
-    std::chrono::milliseconds ttl;
     std::string incarnation_id;
   };
   const base::Clock& clock_;

@@ -1,5 +1,5 @@
-// Registry: where instances are found. EmbeddedRegistry (embedded_registry.h) keeps them itself; the etcd client
-// takes its place behind the same interface.
+// Registry: where instances are found. EmbeddedRegistry (embedded_registry.h) keeps them itself;
+// the etcd client takes its place behind the same interface.
 //
 // Place       Made and owned by app; writes into InstanceManager.
 // Threads     As each implementation says.
