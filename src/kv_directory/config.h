@@ -3,8 +3,10 @@
 // Place       Parsed by app at start, before any port opens; read by discovery and streams.
 // Threads     Plain values.
 // Source      Requirements A1 to A5, D8; the table in docs/configuration.md.
-// Failure     Parse: kInvalidArgument whose message names the JSON path of the field, the value and the allowed
-//             range in one line; unknown keys, duplicate keys, wrong types and fractions for integers too.
+// Failure     Parse: kInvalidArgument whose message names the JSON path of the field, the value and
+// the allowed
+//             range in one line; unknown keys, duplicate keys, wrong types and fractions for
+//             integers too.
 #pragma once
 
 #include <chrono>
@@ -21,11 +23,11 @@
 namespace xms::kv_directory {
 
 struct Limits {
-  std::uint32_t max_streams = 128;                  // 1 … 128
-  std::uint64_t max_blocks_per_stream = 262144;     // mappings, 1 … 16777216
-  std::uint64_t max_message_bytes = 8388608;        // live message or snapshot reply, 1024 … 1 GiB
-  std::uint64_t max_buffered_bytes = 16777216;      // deltas during recovery, wire + decoded
-  std::chrono::milliseconds replay_timeout{2000};   // whole snapshot exchange
+  std::uint32_t max_streams = 128;                   // 1 … 128
+  std::uint64_t max_blocks_per_stream = 262144;      // mappings, 1 … 16777216
+  std::uint64_t max_message_bytes = 8388608;         // live message or snapshot reply, 1024 … 1 GiB
+  std::uint64_t max_buffered_bytes = 16777216;       // deltas during recovery, wire + decoded
+  std::chrono::milliseconds replay_timeout{2000};    // whole snapshot exchange
   std::chrono::milliseconds resync_interval{30000};  // periodic reconciliation
 };
 
@@ -40,8 +42,8 @@ struct DiscoveryConfig {
 // Everything needed to subscribe to one rank.
 struct StreamSpec {
   model::StreamKey key;
-  std::uint32_t block_size = 128;   // tokens
-  std::string endpoint;             // tcp://host:port, connectable
+  std::uint32_t block_size = 128;  // tokens
+  std::string endpoint;            // tcp://host:port, connectable
   std::string replay_endpoint;
   std::string topic;
   std::uint64_t hash_seed = 1024;
