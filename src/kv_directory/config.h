@@ -3,10 +3,9 @@
 // Place       Parsed by app at start, before any port opens; read by discovery and streams.
 // Threads     Plain values.
 // Source      Requirements A1 to A5, D8; the table in docs/configuration.md.
-// Failure     Parse: kInvalidArgument whose message names the JSON path of the field, the value and
-// the allowed
-//             range in one line; unknown keys, duplicate keys, wrong types and fractions for
-//             integers too.
+// Failure     Parse: kInvalidArgument whose message names the JSON path of the field, the value
+//             and the allowed range in one line; unknown keys, duplicate keys, wrong types and
+//             fractions for integers too.
 #pragma once
 
 #include <chrono>

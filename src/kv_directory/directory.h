@@ -2,13 +2,12 @@
 //
 // Place       Made by app; feeds kv_index. Gateway asks it only for `excluded` and for readiness.
 // Threads     Start, Stop: the owner's. Excluded, Settled: any thread. Inside: one thread per
-// stream for its
-//             sockets and its ledger, one for discovery. Nothing of it runs on a request.
+//             stream for its sockets and its ledger, one for discovery. Nothing of it runs on a
+//             request.
 // Ownership   Borrows index, clock, source and metrics; all outlive Stop().
 // Invariants  A stream is credited only between a whole snapshot (or an authoritative live batch,
-// D5) and the
-//             first doubt. It never costs availability: every failure ends in "unsynchronized,
-//             trying again".
+//             D5) and the first doubt. It never costs availability: every failure ends in
+//             "unsynchronized, trying again".
 // Failure     Nothing here fails outwardly; each stream's `error` says what is wrong.
 // Proof       KVDirectory* over real TCP XPUB/ROUTER sockets; recovery/ driven without sockets.
 #pragma once
@@ -36,8 +35,8 @@ class Directory {
   void Start();
   // Ends every thread and every stream's credit. May be called twice.
   void Stop();
-  // Something about instances changed: plan again now rather than at the next refresh. Any thread,
-  // cheap.
+  // Something about instances changed: plan again now rather than at the next refresh. Any
+  // thread, cheap.
   void RefreshSoon();
 
   std::vector<Excluded> CurrentlyExcluded() const;

@@ -1,22 +1,20 @@
 // KvPublisher: one engine rank as the directory sees it, over real TCP, with its faults under
 // control.
 //
-// Place       Tests of kv_directory and of whatever queries it. Speaks the wire protocol (XPUB for
-// live batches,
-//             ROUTER for snapshots) and shares only the event encoder with what it tests.
+// Place       Tests of kv_directory and of whatever queries it. Speaks the wire protocol (XPUB
+//             for live batches, ROUTER for snapshots) and shares only the event encoder with what
+//             it tests.
 // Threads     Every public function: any thread. Snapshots are answered on a thread of its own,
-// from the truth
-//             at the moment of the answer.
+//             from the truth at the moment of the answer.
 // Truth       What this engine holds, block by block and tier by tier. Every batch that is
-// published (or lost on
-//             purpose) changes it first, so `Expected` says what a directory that is up to date
-//             must answer.
-// Blocks      A prompt's blocks get 64-bit hashes derived from everything up to their end, so that
-// two prompts with
-//             a common prefix share its blocks, as in an engine.
+//             published (or lost on purpose) changes it first, so `Expected` says what a
+//             directory that is up to date must answer.
+// Blocks      A prompt's blocks get 64-bit hashes derived from everything up to their end, so
+//             that two prompts with a common prefix share its blocks, as in an engine.
 // Ports       Binds to port 0 unless told otherwise. Restart and Reconnect bind the same ports
-// again. Failure     What cannot happen in a healthy test environment (no port, no thread) aborts
-// with a message.
+//             again.
+// Failure     What cannot happen in a healthy test environment (no port, no thread) aborts with a
+//             message.
 #pragma once
 
 #include <cstdint>
@@ -123,7 +121,8 @@ class KvPublisher {
   void RestartInPlace();
 
   // --- faults of the process
-  // A new process on the same ports: connections break, everything is empty, numbering begins anew.
+  // A new process on the same ports: connections break, everything is empty, numbering begins
+  // anew.
   void Restart();
   // The process goes away; the truth stays for Reconnect.
   void Disconnect();
@@ -135,8 +134,8 @@ class KvPublisher {
   void SetAnswering(bool answering);       // false: requests are ignored
   void SetTerminating(bool terminating);   // false: the terminator is left out
   void SplitSnapshots(std::size_t parts);  // one event list over several replies of one watermark
-  // These messages are the answer of the next `times` requests, each prefixed with nothing but the
-  // identity.
+  // These messages are the answer of the next `times` requests, each prefixed with nothing but
+  // the identity.
   void AnswerWith(std::vector<Frames> messages, std::size_t times = SIZE_MAX);
   void AnswerProperly();
   // What a proper answer would be now.
@@ -163,8 +162,8 @@ class KvPublisher {
   std::unique_ptr<Impl> impl_;
 };
 
-// An engine as discovery knows it: an HTTP port that nobody listens on, and per rank a publisher at
-// http_port + event_offset + rank and http_port + replay_offset + rank.
+// An engine as discovery knows it: an HTTP port that nobody listens on, and per rank a publisher
+// at http_port + event_offset + rank and http_port + replay_offset + rank.
 struct DiscoveredEngine {
   std::uint16_t http_port = 0;
   std::vector<std::unique_ptr<KvPublisher>> ranks;

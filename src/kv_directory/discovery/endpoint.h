@@ -2,7 +2,8 @@
 //
 // Place       config.cc (static streams), stream_plan.cc (discovery), streams/ (what to dial).
 // Threads     Pure functions over plain values; nothing here resolves a name.
-// Failure     kInvalidArgument with one clause that quotes the text and says what is wrong with it.
+// Failure     kInvalidArgument with one clause that quotes the text and says what is wrong with
+//             it.
 #pragma once
 
 #include <cstdint>

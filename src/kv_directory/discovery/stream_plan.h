@@ -1,8 +1,9 @@
 // PlanStreams: which streams should exist, given the instances that exist. A pure function.
 //
 // Place       Called by Directory at each refresh; app adapts instances to InstanceSource.
-// Threads     PlanStreams: any. InstanceSource::Instances: the directory's refresh thread; must not
-// block. Source      Requirements E2, E3, E6, E7.
+// Threads     PlanStreams: any. InstanceSource::Instances: the directory's refresh thread; must
+//             not block.
+// Source      Requirements E2, E3, E6, E7.
 #pragma once
 
 #include <cstdint>
