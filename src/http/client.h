@@ -1,11 +1,12 @@
 // HttpClient: requests over kept connections, answers as they arrive.
 //
 // Place       plane_http (to engines), probes, the simulator (registration, heartbeats), tests.
-// Threads     A client is bound to one EventLoop: Start and Call methods are called there, callbacks come there.
-// Ownership   Borrows the loop. Calls in flight end with kCancelled when the client is destroyed (on its loop).
-// Pooling     Idle connections are kept per address up to max_idle_per_host and reused. A request on a kept connection
-//             that the peer closed before any byte of the answer is sent once more on a new one if it can be
-//             (nothing of the answer seen).
+// Threads     A client is bound to one EventLoop: Start and Call methods are called there,
+// callbacks come there. Ownership   Borrows the loop. Calls in flight end with kCancelled when the
+// client is destroyed (on its loop). Pooling     Idle connections are kept per address up to
+// max_idle_per_host and reused. A request on a kept connection
+//             that the peer closed before any byte of the answer is sent once more on a new one if
+//             it can be (nothing of the answer seen).
 // Failure     Everything ends in exactly one OnEnd or OnError.
 // Bounds      Headers and, through pause, body: the next bytes are read only after the last chunk's
 //             `resume` was called.
@@ -68,7 +69,8 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Destroying the handle does nothing; Cancel closes the connection at once, without callbacks after it.
+  // Destroying the handle does nothing; Cancel closes the connection at once, without callbacks
+  // after it.
   class Call {
    public:
     virtual ~Call() = default;

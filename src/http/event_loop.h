@@ -2,10 +2,11 @@
 // EventLoopPool: n of them.
 //
 // Place       Made by app; http server and client, gateway and planes run on its threads.
-// Threads     Post, PostAfter: any thread. Work runs on the loop's own thread, one at a time, so what is bound
+// Threads     Post, PostAfter: any thread. Work runs on the loop's own thread, one at a time, so
+// what is bound
 //             to one loop needs no lock.
-// Ownership   The pool owns loops and threads. Stop() ends and joins them; work not yet run is dropped.
-// Rules       Work never blocks: it would hold up every connection of the loop.
+// Ownership   The pool owns loops and threads. Stop() ends and joins them; work not yet run is
+// dropped. Rules       Work never blocks: it would hold up every connection of the loop.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,8 @@ class EventLoop {
  public:
   virtual ~EventLoop() = default;
   virtual void Post(std::function<void()> work) = 0;
-  // The returned handle cancels the timer when it is destroyed (on any thread) or Cancel()led. Destroyed on the
-  // loop's own thread: the work will not run afterwards.
+  // The returned handle cancels the timer when it is destroyed (on any thread) or Cancel()led.
+  // Destroyed on the loop's own thread: the work will not run afterwards.
   class Timer {
    public:
     virtual ~Timer() = default;

@@ -10,7 +10,8 @@
 
 namespace xms::http {
 
-// In the order of arrival; names keep their spelling and compare without case. Repeated names stay apart.
+// In the order of arrival; names keep their spelling and compare without case. Repeated names stay
+// apart.
 class Headers {
  public:
   void Add(std::string name, std::string value) {
@@ -30,8 +31,8 @@ class Headers {
 // ASCII only.
 bool EqualsIgnoringCase(std::string_view a, std::string_view b);
 
-// Connection, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade, Proxy-*, Content-Length, Host, and
-// whatever `Connection` names: between two machines only, never passed on.
+// Connection, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade, Proxy-*, Content-Length, Host,
+// and whatever `Connection` names: between two machines only, never passed on.
 Headers EndToEndHeaders(const Headers& headers);
 
 struct Request {
@@ -39,12 +40,10 @@ struct Request {
   std::string target = "/";    // as sent: path and query
   Headers headers;
   std::string body;
-  std::string peer_address;    // numeric, without port; servers fill it
+  std::string peer_address;  // numeric, without port; servers fill it
   bool peer_is_loopback = false;
 
-  std::string_view path() const {
-    return std::string_view(target).substr(0, target.find('?'));
-  }
+  std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
   // The decoded value of one query parameter; false when absent.
   bool QueryParameter(std::string_view name, std::string& value) const;
 };

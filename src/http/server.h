@@ -1,14 +1,19 @@
 // HttpServer: HTTP/1.1 on one port, requests to a handler, responses whole or as a stream.
 //
-// Place       Made by app for the HTTP and the RPC port, by the simulator for its engines. Knows no OpenAI type.
-// Threads     Start, Stop, port: the owner's thread. The handler runs on the event loop to which the request's
-//             connection is bound; everything of one connection happens there. Exchange methods: any
-//             thread (they post to that loop).
+// Place       Made by app for the HTTP and the RPC port, by the simulator for its engines. Knows no
+// OpenAI type. Threads     Start, Stop, port: the owner's thread. The handler runs on the event
+// loop to which the request's
+//             connection is bound; everything of one connection happens there. Exchange methods:
+//             any thread (they post to that loop).
 // Ownership   Borrows the pool. The handler and what it uses must outlive Stop().
-// Bounds      Body, header, connection counts and pipelining are limited by Options; one request per connection at
-//             a time. TCP_NODELAY always. Over the body limit: 413; malformed: 400; both answered here with
-//             error_body(), then the connection closes.
-// Failure     Start: kUnavailable with address and reason when the port cannot be bound.
+// Bounds      Body, header, connection counts and pipelining are limited by Options; one request
+// per connection at
+//             a time. TCP_NODELAY always. Over the body limit: 413; malformed: 400; both answered
+//             here with error_body(), then the connection closes.
+// Failure     Start: kUnavailable with address and reason when the port cannot be bound. Malformed:
+// what two readers
+//             could understand differently is refused too (internal/parser.h).
+// Proof       Http*, bench/http.
 #pragma once
 
 #include <chrono>
@@ -34,17 +39,20 @@ class Exchange {
 
   virtual void Send(Response response) = 0;
 
-  // Status and headers go out at once with the first chunk or at the next turn of the loop, whichever is first;
-  // body by chunked coding, or until `Content-Length` when headers carry one.
+  // Status and headers go out at once with the first chunk or at the next turn of the loop,
+  // whichever is first; body by chunked coding, or until `Content-Length` when headers carry one.
   virtual void StartStream(int status, Headers headers) = 0;
-  // `done(true)` once the bytes are with the kernel: write the next then, and memory stays bounded by one
-  // chunk a client. `done(false)`: the client is gone.
+  // `done(true)` once the bytes are with the kernel: write the next then, and memory stays bounded
+  // by one chunk a client. `done(false)`: the client is gone.
   virtual void Write(std::string chunk, std::function<void(bool)> done) = 0;
   virtual void Finish() = 0;
-  // Ends the connection without the closing chunk, so that the client sees that something is missing.
+  // Ends the connection without the closing chunk, so that the client sees that something is
+  // missing.
   virtual void Abort() = 0;
 
-  // Called once, on the loop, when the client closes or breaks before the answer is complete.
+  // Called once, on the loop, when the client closes or breaks before the answer is complete. A
+  // client that ends its sending side while it is answered counts as gone. Not called after Send,
+  // Finish or Abort: there is nothing left to stop then.
   virtual void OnDisconnect(std::function<void()> gone) = 0;
 };
 
@@ -53,9 +61,12 @@ struct ServerOptions {
   std::uint16_t port = 0;          // 0: any free one
   std::size_t max_body_bytes = 16 * 1024 * 1024;
   std::size_t max_header_bytes = 64 * 1024;
-  std::size_t max_connections = 10000;  // further ones are closed at once and counted
-  std::chrono::milliseconds idle_timeout{-1};  // between requests; negative: never
+  std::size_t max_connections = 10000;              // further ones are closed at once and counted
+  std::chrono::milliseconds idle_timeout{-1};       // between requests; negative: never
   std::chrono::milliseconds header_timeout{30000};  // from the first byte of a request to its last
+  // Longest time in which a client that is being answered takes no byte; negative: none. Bounds
+  // what one that stops reading can hold.
+  std::chrono::milliseconds write_timeout{60000};
   // Body of the answers which the server gives by itself (400, 413, 431, 500). Status in, JSON out.
   std::function<std::string(int status, const std::string& message)> error_body;
 };
@@ -69,13 +80,18 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // May be called again after StopAccepting or Stop: the port opens anew.
   base::Status Start();
   std::uint16_t port() const;  // after Start
-  // Closes the listener; exchanges in flight go on.
+  // Closes the listener; exchanges in flight go on, and every answer from now on ends its
+  // connection.
   void StopAccepting();
-  // Closes the listener and every connection; OnDisconnect fires for those in flight. May be called twice.
+  // Closes the listener and every connection; OnDisconnect fires for those in flight, and has been
+  // called when this returns. May be called twice, never on a loop's own thread.
   void Stop();
   std::size_t open_connections() const;
+  // Those closed at once because max_connections was reached, since the first Start.
+  std::uint64_t refused_connections() const;
 
  private:
   struct Impl;
