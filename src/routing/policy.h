@@ -24,16 +24,16 @@ namespace xms::routing {
 // Why a candidate got no prefix credit; kNone when it got what the directory says.
 enum class NoCredit : std::uint8_t {
   kNone,
-  kNotTokenized,       // the request has no token ids
+  kNotTokenized,  // the request has no token ids
   kEmptyPrompt,
   kPromptShorterThanBlock,
   kDirectoryOff,
-  kNoStream,           // no rank is subscribed
-  kRankMissing,        // some rank is not subscribed
-  kUnsynchronized,     // some rank is
-  kIdentityUnknown,    // static stream, or neither side has an identity
-  kIdentityChanged,    // the index belongs to another process
-  kDecodeRole,         // D gets no credit
+  kNoStream,         // no rank is subscribed
+  kRankMissing,      // some rank is not subscribed
+  kUnsynchronized,   // some rank is
+  kIdentityUnknown,  // static stream, or neither side has an identity
+  kIdentityChanged,  // the index belongs to another process
+  kDecodeRole,       // D gets no credit
 };
 std::string_view NoCreditName(NoCredit why);  // "", "not_tokenized", …
 
@@ -47,7 +47,8 @@ struct RankHit {
 // One registered instance as routing sees it. Filled per request into reused memory.
 struct Candidate {
   std::string_view name;  // outlives the call
-  model::Role role = model::Role::kDefault;  // MIX by its current role: kPrefill or kDecode, is_mix set
+  model::Role role =
+      model::Role::kDefault;  // MIX by its current role: kPrefill or kDecode, is_mix set
   bool is_mix = false;
   bool schedulable = false;
   bool has_load = false;
@@ -59,17 +60,17 @@ struct Candidate {
 // What the policy made of a candidate; same order as the candidates.
 struct Scored {
   static constexpr double kNoCost = std::numeric_limits<double>::infinity();
-  bool considered = false;   // took part in the choice
-  double hit_ratio = 0;      // 0 … 1; minimum over ranks (G5)
-  double cost = kNoCost;     // smallest wins
+  bool considered = false;    // took part in the choice
+  double hit_ratio = 0;       // 0 … 1; minimum over ranks (G5)
+  double cost = kNoCost;      // smallest wins
   std::string_view left_out;  // static text, why not considered: "suspect", "no load report", …
 };
 
 struct Choice {
-  int primary = -1;          // index of the P or DEFAULT; −1: nobody
-  int decode = -1;           // index of the D; −1: none (a DEFAULT serves alone)
-  double cost = 0;           // of the primary
-  std::string_view reason;   // static text, e.g. "longest prefix at equal load"
+  int primary = -1;            // index of the P or DEFAULT; −1: nobody
+  int decode = -1;             // index of the D; −1: none (a DEFAULT serves alone)
+  double cost = 0;             // of the primary
+  std::string_view reason;     // static text, e.g. "longest prefix at equal load"
   std::vector<Scored> scored;  // reused between requests
 };
 
