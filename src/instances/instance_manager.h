@@ -2,21 +2,18 @@
 //
 // Place       Fed by a Registry (registry/) and by heartbeats; read by everybody through view().
 // Threads     All methods: any thread. view() neither locks nor waits, whatever writers do. The
-// listener is called
-//             without a lock of this class held, on the thread that caused the change, after view()
-//             shows it; calls may be concurrent and must be cheap.
+//             listener is called without a lock of this class held, on the thread that caused the
+//             change, after view() shows it; calls may be concurrent and must be cheap.
 // Ownership   Borrows Clock and HealthProbe. Both must outlive it. A probe may answer after the
-// manager is gone
-//             (nothing happens), but not while it goes: stop the probe's threads first.
+//             manager is gone (nothing happens), but not while it goes: stop its threads first.
 // Rules       States: the table in state/state_machine.h. In short: put → ACTIVE; end of a lease →
-// probe:
-//             answers → LEASE_LOST, does not → SUSPECT; LEASE_LOST without a heartbeat for
+//             probe: answers → LEASE_LOST, does not → SUSPECT; LEASE_LOST without a heartbeat for
 //             lease_lost_heartbeat_timeout → SUSPECT; SUSPECT + heartbeat → LEASE_LOST; SUSPECT for
 //             detect_disconnected_interval → gone. A replacement (other identity) inherits nothing.
 //             Stale deletes and heartbeats (other incarnation) change nothing.
 // Loads       Kept as they came; an invalid one makes the instance's load invalid until a valid one
-// comes. They do
-//             not expire; one older than 10 s on an ACTIVE instance is warned about once a life.
+//             comes. They do not expire; one older than 10 s on an ACTIVE instance is warned about
+//             once a life.
 // Failure     Results only; nothing throws but std::bad_alloc.
 // Cost        A change copies the list of pointers to all instances.
 // Proof       InstancesManager*, InstancesState*, InstancesManagerStress* under tsan.

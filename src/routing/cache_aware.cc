@@ -9,8 +9,8 @@ namespace {
 
 using namespace internal;  // NOLINT(google-build-using-namespace): this file is part of it
 
-// Whether candidates without a load report may take part. Each step is taken only when the one before leaves nobody:
-// a cold start serves, a known load is never given up for an unknown one.
+// Whether candidates without a load report may take part. Each step is taken only when the one
+// before leaves nobody: a cold start serves, a known load is never given up for an unknown one.
 enum class Cold : std::uint8_t { kNone, kDecode, kAll };
 
 struct Pool {
@@ -26,7 +26,8 @@ std::string_view Flaw(const Candidate& candidate) {
   return {};
 }
 
-// Says for each candidate whether it takes part. Without a D, PREFILL and MIX are out before any maximum is taken.
+// Says for each candidate whether it takes part. Without a D, PREFILL and MIX are out before any
+// maximum is taken.
 Pool Consider(std::span<const Candidate> candidates, Cold cold, std::vector<Scored>& scored) {
   std::size_t decodes = 0;
   std::size_t decodes_without_report = 0;

@@ -46,9 +46,8 @@ struct RankHit {
 
 // One registered instance as routing sees it. Filled per request into reused memory.
 struct Candidate {
-  std::string_view name;  // outlives the call
-  model::Role role =
-      model::Role::kDefault;  // MIX by its current role: kPrefill or kDecode, is_mix set
+  std::string_view name;                     // outlives the call
+  model::Role role = model::Role::kDefault;  // MIX: kPrefill or kDecode as it acts now, is_mix set
   bool is_mix = false;
   bool schedulable = false;
   bool has_load = false;
@@ -63,7 +62,7 @@ struct Scored {
   bool considered = false;    // took part in the choice
   double hit_ratio = 0;       // 0 … 1; minimum over ranks (G5)
   double cost = kNoCost;      // smallest wins
-  std::string_view left_out;  // static text, why not considered: "suspect", "no load report", …
+  std::string_view left_out;  // static text why not, e.g. "no load report"; "" when considered
 };
 
 struct Choice {

@@ -1,6 +1,6 @@
-// RR: upstream's order of turns, one cursor for P and one for D. Different on purpose: a PREFILL whose D's are all
-// unschedulable is not sent a request that must fail, and a DEFAULT is given no D, whose death would end the
-// request for nothing.
+// RR: upstream's order of turns, one cursor for P and one for D. Different on purpose: a PREFILL
+// whose D's are all unschedulable is not sent a request that must fail, and a DEFAULT is given no D,
+// whose death would end the request for nothing.
 #include "routing/internal/choosing.h"
 #include "routing/policy.h"
 

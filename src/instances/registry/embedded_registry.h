@@ -3,13 +3,11 @@
 // Place       The gateway's registry routes call Put and Remove; app ticks it.
 // Threads     All methods: any thread.
 // Ownership   Borrows Clock and InstanceManager.
-// Locks       mu_ is held across the calls into the manager (its listener, log lines and start of
-// probes included), so that
-//             lease and state change in one order: neither may call the registry. Readers of the
-//             view never meet it.
+// Locks       mu_ is held across the calls into the manager (its listener, log lines and the start
+//             of probes included), so that lease and state change in one order: none of these may
+//             call the registry. Readers of the view never meet it.
 // Rules       The end of a TTL is a lease loss, as with etcd. Nothing survives a restart of the
-// service: engines
-//             register again within one TTL.
+//             service: engines register again within one TTL.
 // Proof       InstancesEmbeddedRegistry*.
 #pragma once
 

@@ -1,22 +1,20 @@
 // StateMachine: what becomes of each registered instance, input by input.
 //
 // Place       Inside InstanceManager, which brings time, threads and probes. Roles that change by
-// themselves and P/D
-//             links (the cluster's part) belong here too.
+//             themselves and P/D links (the cluster's part) belong here too.
 // Threads     One at a time; no clock, no I/O, no threads of its own: times come with the inputs.
-// States      event                              ACTIVE       LEASE_LOST          SUSPECT
-//             put, same process                  ACTIVE       ACTIVE              ACTIVE
-//             put, another process               new ACTIVE   new ACTIVE          new ACTIVE
-//             lease lost, probe answers          LEASE_LOST   LEASE_LOST          LEASE_LOST
-//             lease lost, probe fails            SUSPECT      SUSPECT             SUSPECT, time
-//             restarts heartbeat                          –            clock restarts LEASE_LOST
-//             lease_lost_heartbeat_timeout       –            SUSPECT             –
-//             detect_disconnected_interval       –            –                   gone
-//             removed                            gone         gone                gone
+// States      event                           ACTIVE       LEASE_LOST       SUSPECT
+//             put, same process               ACTIVE       ACTIVE           ACTIVE
+//             put, another process            new ACTIVE   new ACTIVE       new ACTIVE
+//             lease lost, probe answers       LEASE_LOST   LEASE_LOST       LEASE_LOST
+//             lease lost, probe fails         SUSPECT      SUSPECT          SUSPECT, time restarts
+//             heartbeat                       –            clock restarts   LEASE_LOST
+//             lease_lost_heartbeat_timeout    –            SUSPECT          –
+//             detect_disconnected_interval    –            –                gone
+//             removed                         gone         gone             gone
 // Invariants  I1  A process that takes a name over inherits nothing: no load, no role, no state.
 //             I2  What speaks of another life changes nothing: a delete or heartbeat of another
-//             incarnation, a probe
-//                 that was asked before the last put.
+//                 incarnation, a probe that was asked before the last put.
 //             I3  SUSPECT is never schedulable.
 // Cost        An input copies one Instance, a tick none unless something is due.
 // Proof       InstancesState*, InstancesStateRandom*.
