@@ -1,6 +1,7 @@
 // EnginePlane: how a request travels to an engine and its answer back.
 //
-// Place       Port of gateway; implemented by plane_http (and later plane_xllm), chosen by app per data plane.
+// Place       Port of gateway; implemented by plane_http (and later plane_xllm), chosen by app per
+//             data plane.
 // Threads     Submit: on `loop`; every callback on that loop too.
 // Ownership   The plane outlives its calls. A call may be dropped after Cancel.
 // Failure     Exactly one of on_end and on_error, never after Cancel.
@@ -18,8 +19,8 @@
 namespace xms::gateway {
 
 struct EngineRequest {
-  std::string instance;    // registered name, host:port
-  http::Request request;   // method, target, end-to-end headers, re-serialised body
+  std::string instance;   // registered name, host:port
+  http::Request request;  // method, target, end-to-end headers, re-serialised body
 };
 
 // How far a failed call had got; decides whether another engine may be tried.
@@ -40,7 +41,8 @@ struct EngineHandlers {
 class EngineCall {
  public:
   virtual ~EngineCall() = default;
-  // The client is gone or a deadline passed: the engine is told at once (connection closed, or a cancel message).
+  // The client is gone or a deadline passed: the engine is told at once (connection closed, or a
+  // cancel message).
   virtual void Cancel() = 0;
 };
 

@@ -1,11 +1,12 @@
-// Gateway: every HTTP route of the service. Public routes for clients, internal ones for operators and engines.
+// Gateway: every HTTP route of the service. Public routes for clients, internal ones for operators
+// and engines.
 //
 // Place       Made by app, which hands HandlePublic and HandleRpcPort to two HttpServers.
-// Threads     Handle…: any of the pool's loops, concurrently. Nothing on the request path takes a lock that a
-//             writer of the index or of the instances holds.
+// Threads     Handle…: any of the pool's loops, concurrently. Nothing on the request path takes a
+//             lock that a writer of the index or of the instances holds.
 // Ownership   Borrows everything in Ports; all must outlive the servers that call it.
-// Failure     A request always gets an answer: an engine's own, or an OpenAI error object by the one table in
-//             error_map.h.
+// Failure     A request always gets an answer: an engine's own, or an OpenAI error object by the
+//             one table in error_map.h.
 // Proof       Gateway*, KVCacheQuery*, tests/integration.
 #pragma once
 
@@ -30,16 +31,16 @@
 namespace xms::gateway {
 
 struct Options {
-  std::string internal_api_token;             // "": none
+  std::string internal_api_token;  // "": none
   std::size_t http_max_body_bytes = 16 * 1024 * 1024;
-  std::size_t max_concurrency = 0;            // requests in flight, to the end of the stream; 0: unlimited
-  std::size_t decision_log_size = 1000;       // decisions kept
+  std::size_t max_concurrency = 0;  // requests in flight, to the end of the stream; 0: unlimited
+  std::size_t decision_log_size = 1000;           // decisions kept
   std::chrono::milliseconds request_timeout{-1};  // to the first byte; negative: none
 };
 
 struct Ports {
   const base::Clock* clock = nullptr;
-  const kv_index::KvIndex* index = nullptr;   // null: the directory is off
+  const kv_index::KvIndex* index = nullptr;  // null: the directory is off
   instances::InstanceManager* instances = nullptr;
   instances::EmbeddedRegistry* registry = nullptr;  // null: registry writes answer 409
   routing::Policy* policy = nullptr;

@@ -1,0 +1,118 @@
+#include "gateway/candidate_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace xms::gateway {
+
+using routing::NoCredit;
+
+void CandidateTable::Build(std::shared_ptr<const instances::InstanceView> view,
+                           const kv_index::KvIndex* index, bool wants_hits, const Prompt& prompt,
+                           std::span<const std::string> tried) {
+  Clear();
+  view_ = std::move(view);
+  if (wants_hits && index != nullptr && !prompt.tokens.empty()) {
+    // Before the match, so that a slot given to another stream in between shows.
+    slots_ = index->Slots();
+    if (!slots_->entries.empty()) index->Match(prompt.tokens, match_);
+  }
+  candidates_.reserve(view_->instances.size());
+  for (const auto& instance : view_->instances) {
+    AddCandidate(*instance, prompt, wants_hits, tried);
+    if (wants_hits && index == nullptr && candidates_.back().no_credit == NoCredit::kNoStream) {
+      candidates_.back().no_credit = NoCredit::kDirectoryOff;
+    }
+  }
+}
+
+void CandidateTable::Clear() {
+  candidates_.clear();
+  why_not_.clear();
+  hit_count_ = 0;
+  slots_.reset();
+  view_.reset();
+}
+
+std::uint32_t CandidateTable::PrefixTokens(std::size_t candidate) const {
+  const auto ranks = candidates_[candidate].ranks;
+  if (ranks.empty()) return 0;
+  const auto total = [](const routing::RankHit& hit) {
+    return hit.device_hit_tokens + hit.host_only_hit_tokens;
+  };
+  std::uint32_t least = total(ranks.front());
+  for (const routing::RankHit& hit : ranks) least = std::min(least, total(hit));
+  return least;
+}
+
+void CandidateTable::AddCandidate(const instances::Instance& instance, const Prompt& prompt,
+                                  bool wants_hits, std::span<const std::string> tried) {
+  routing::Candidate& candidate = candidates_.emplace_back();
+  candidate.name = instance.record.id.name;
+  candidate.role = instance.current_role;
+  candidate.is_mix = instance.record.type == model::Role::kMix;
+  const bool was_tried = std::find(tried.begin(), tried.end(), candidate.name) != tried.end();
+  candidate.schedulable = instance.schedulable && !was_tried;
+  std::string_view why_not;
+  if (was_tried) {
+    why_not = "unreachable";
+  } else if (!instance.schedulable) {
+    why_not = instance.reason;
+  }
+  why_not_.push_back(why_not);
+  candidate.has_load = instance.has_load;
+  candidate.load = instance.load.sample;
+  if (candidate.role == model::Role::kDecode) {
+    candidate.no_credit = NoCredit::kDecodeRole;
+  } else if (!prompt.tokenized) {
+    candidate.no_credit = NoCredit::kNotTokenized;
+  } else if (prompt.tokens.empty()) {
+    candidate.no_credit = NoCredit::kEmptyPrompt;
+  } else if (wants_hits) {
+    candidate.no_credit = Credit(instance, prompt, candidate.ranks);
+  }
+}
+
+NoCredit CandidateTable::Credit(const instances::Instance& instance, const Prompt& prompt,
+                                std::span<const routing::RankHit>& ranks) {
+  const Slots slots = slots_ == nullptr ? Slots() : slots_->Of(instance.record.id);
+  if (slots.empty()) return NoCredit::kNoStream;
+  // Sorted by rank and without repetition, so the ranks 0 … dp_size − 1 are all there exactly when
+  // each sits at its own place.
+  const auto wanted = static_cast<std::size_t>(instance.record.dp_size);
+  if (slots.size() < wanted) return NoCredit::kRankMissing;
+  for (std::size_t rank = 0; rank < wanted; ++rank) {
+    if (slots[rank].info->key.rank.value != static_cast<std::int32_t>(rank)) {
+      return NoCredit::kRankMissing;
+    }
+  }
+  const model::ProcessIdentity& now = instance.record.identity;
+  for (const auto& slot : slots.first(wanted)) {
+    const model::ProcessIdentity& indexed = slot.info->identity;
+    if (!now.known() || !indexed.known()) return NoCredit::kIdentityUnknown;
+    if (!now.SameProcess(indexed)) return NoCredit::kIdentityChanged;
+  }
+  const std::size_t first_hit = hit_count_;
+  std::uint32_t shortest_block = UINT32_MAX;
+  for (const auto& slot : slots.first(wanted)) {
+    const kv_index::SlotMatch* match =
+        slot.slot < match_.slot_count ? &match_.slots[slot.slot] : nullptr;
+    if (match == nullptr || !match->synchronized ||
+        kv_index::KvIndex::LifeOf(match->generation) != slot.life ||
+        hit_count_ == std::size(hits_)) {
+      hit_count_ = first_hit;
+      return NoCredit::kUnsynchronized;
+    }
+    shortest_block = std::min(shortest_block, slot.info->block_size);
+    hits_[hit_count_++] = {slot.info->key.rank.value, match->device_hit_tokens,
+                           match->host_only_hit_tokens};
+  }
+  if (prompt.tokens.size() < shortest_block) {
+    hit_count_ = first_hit;
+    return NoCredit::kPromptShorterThanBlock;
+  }
+  ranks = std::span(hits_ + first_hit, wanted);
+  return NoCredit::kNone;
+}
+
+}  // namespace xms::gateway

@@ -1,0 +1,149 @@
+#include "gateway/kv_query.h"
+
+#include <memory>
+
+#include "base/str_cat.h"
+#include "gateway/internal/json_dom.h"
+#include "gateway/json_text.h"
+
+namespace xms::gateway {
+namespace {
+
+using base::StrAppend;
+using base::StrCat;
+using simdjson::dom::element;
+
+GatewayError BadTokenIds(ErrorKind kind, std::string message) {
+  return {kind, std::move(message), "token_ids"};
+}
+
+struct Hits {
+  bool certain = false;  // the match and the status speak of the same state
+  std::uint32_t device = 0;
+  std::uint32_t host_only = 0;
+};
+
+Hits HitsOf(const kv_index::StreamStatus& stream, const kv_index::MatchResult& match) {
+  if (stream.slot >= match.slot_count) return {};
+  const kv_index::SlotMatch& slot = match.slots[stream.slot];
+  if (slot.generation != stream.generation || !slot.synchronized) return {};
+  return {true, slot.device_hit_tokens, slot.host_only_hit_tokens};
+}
+
+void AppendMatch(std::string& out, const kv_index::StreamStatus& stream, const Hits& hits) {
+  const bool synchronized = stream.synchronized;
+  out += R"({"instance_name":)";
+  AppendQuoted(out, stream.info->key.instance.name);
+  StrAppend(out, R"(,"dp_rank":)", stream.info->key.rank.value,                              //
+            R"(,"synchronized":)", BoolText(synchronized),                                   //
+            R"(,"sequence":)", stream.sequence.value,                                        //
+            R"(,"sequence_valid":)", BoolText(stream.sequence_valid),                        //
+            R"(,"device_hit_tokens":)", hits.device,                                         //
+            R"(,"host_only_hit_tokens":)", hits.host_only,                                   //
+            R"(,"reusable_prefix_tokens":)", std::uint64_t{hits.device} + hits.host_only,    //
+            R"(,"device_blocks":)", synchronized ? stream.device_blocks : std::uint64_t{0},  //
+            R"(,"host_blocks":)", synchronized ? stream.host_blocks : std::uint64_t{0},      //
+            R"(,"error":)");
+  AppendQuoted(out, stream.error);
+  out.push_back('}');
+}
+
+void AppendMatches(std::string& out, const kv_index::KvIndex& index,
+                   std::span<const std::uint32_t> tokens) {
+  // A stream that was recovered between the match and the list belongs to two states; asked again,
+  // it is almost always in one. If not, it has zero hits, which is never wrong.
+  constexpr int kTries = 3;
+  static thread_local kv_index::MatchResult match;
+  std::vector<kv_index::StreamStatus> streams;
+  std::vector<Hits> hits;
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (!tokens.empty()) index.Match(tokens, match);
+    streams = index.Streams();
+    hits.assign(streams.size(), Hits{});
+    bool certain = true;
+    if (tokens.empty()) break;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (!streams[i].synchronized) continue;
+      hits[i] = HitsOf(streams[i], match);
+      certain = certain && hits[i].certain;
+    }
+    if (certain) break;
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    AppendMatch(out, streams[i], hits[i]);
+  }
+}
+
+}  // namespace
+
+std::optional<GatewayError> ParseKvQuery(std::string_view body,
+                                         std::vector<std::uint32_t>& tokens) {
+  static thread_local internal::Dom dom;
+  dom.Trim();
+  element root;
+  std::string why;
+  if (!dom.Parse(body, root, why)) {
+    return GatewayError{ErrorKind::kInvalidJson,
+                        StrCat("the request body is not valid JSON: ", why), ""};
+  }
+  simdjson::dom::object object;
+  if (root.get(object) != simdjson::SUCCESS) {
+    return GatewayError{ErrorKind::kInvalidJson,
+                        StrCat("the request body is ", internal::TypeName(root),
+                               R"(; allowed: {"token_ids":[...]})"),
+                        ""};
+  }
+  int count = 0;
+  element value;
+  for (const auto field : object) {
+    if (field.key != "token_ids") continue;
+    value = field.value;
+    ++count;
+  }
+  if (count == 0) {
+    return BadTokenIds(ErrorKind::kMissingField,
+                       "`token_ids` is missing; give an array of token ids, which may be empty");
+  }
+  if (count > 1) {
+    return BadTokenIds(ErrorKind::kDuplicateField,
+                       "`token_ids` is given more than once; give it once");
+  }
+  simdjson::dom::array array;
+  if (value.get(array) != simdjson::SUCCESS) {
+    return BadTokenIds(ErrorKind::kInvalidValue,
+                       StrCat("`token_ids` is ", internal::TypeName(value),
+                              "; allowed: an array of token ids, which may be empty"));
+  }
+  std::size_t bad_index = 0;
+  std::string_view reason;
+  if (!internal::ReadTokenIds(array, tokens, bad_index, reason)) {
+    return BadTokenIds(ErrorKind::kInvalidValue,
+                       StrCat("`token_ids[", bad_index, "]` ", reason,
+                              "; token ids are integers from 0 to 4294967295"));
+  }
+  return std::nullopt;
+}
+
+std::string KvQueryAnswer(const kv_index::KvIndex* index, std::span<const std::uint32_t> tokens,
+                          const Excluded& excluded) {
+  std::string out = R"({"matches":[)";
+  if (index != nullptr) AppendMatches(out, *index, tokens);
+  out += R"(],"excluded":[)";
+  bool first = true;
+  for (const auto& [name, reason] : excluded) {
+    if (!first) out.push_back(',');
+    first = false;
+    out += R"({"instance_name":)";
+    AppendQuoted(out, name);
+    out += R"(,"reason":)";
+    AppendQuoted(out, reason);
+    out.push_back('}');
+  }
+  out.push_back(']');
+  if (index == nullptr) out += R"(,"directory":"disabled")";
+  out.push_back('}');
+  return out;
+}
+
+}  // namespace xms::gateway

@@ -1,0 +1,67 @@
+// ProxyCall: one client request on its way through: route, send, relay, account for.
+//
+// Place       Started by Gateway for the routes that engines answer.
+// Threads     Everything on the loop of the client's connection.
+// Ownership   Kept alive by the engine call's handlers; ends with the answer.
+// Failure     Engine not reached: another one, up to kMaxAttempts, as long as the client has seen
+//             nothing and the engine cannot have begun (or the request is one that may be
+//             repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is told at
+//             once.
+// Invariants  Every request is accounted for exactly once, before its last byte goes out: status,
+//             durations, decision record, requests in flight.
+// Proof       GatewayProxy*, GatewayIntegration*.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gateway/answer_relay.h"
+#include "gateway/core.h"
+#include "gateway/request_router.h"
+#include "http/server.h"
+
+namespace xms::gateway {
+
+class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
+ public:
+  static constexpr std::size_t kMaxAttempts = 3;
+
+  static void Start(std::shared_ptr<Core> core, Route route,
+                    std::shared_ptr<http::Exchange> exchange);
+
+  ProxyCall(std::shared_ptr<Core> core, Route route, std::shared_ptr<http::Exchange> exchange);
+
+ private:
+  void Begin();
+  void Attempt();
+  void OnHeaders(int status, const http::Headers& headers);
+  void OnBody(std::string chunk, std::function<void()> resume);
+  void OnEnd();
+  void OnEngineError(const base::Error& error, EngineStage stage);
+  void OnDeadline();
+  void OnClientGone();
+  void Refuse(const GatewayError& error);
+  void BreakOff(const base::Error& error, EngineStage stage);
+  // False when the request is accounted for already.
+  bool Account(int status);
+
+  const std::shared_ptr<Core> core_;
+  const Route route_;
+  const std::shared_ptr<http::Exchange> exchange_;
+  const base::SteadyTime began_;
+  const std::string request_id_;
+  InFlight in_flight_;
+  AnswerRelay relay_;
+  std::unique_ptr<http::EventLoop::Timer> deadline_;
+  std::vector<std::string> tried_;
+  DecisionLog::Ticket ticket_ = DecisionLog::kNoTicket;
+  bool tokenized_ = false;
+  std::shared_ptr<EngineCall> call_;
+  bool answering_ = false;  // the engine's headers have come
+  bool done_ = false;
+  std::optional<base::SteadyTime> first_byte_;
+};
+
+}  // namespace xms::gateway
