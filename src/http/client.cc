@@ -171,6 +171,7 @@ ClientConnection::ClientConnection(LoopImpl& loop, std::string address, Socket s
         if (call_ == nullptr) Close();
       }) {
   internal::TuneSocket(fd());
+  internal::LimitUnacknowledged(fd());
 }
 
 void ClientConnection::Close() {

@@ -2,14 +2,18 @@
 //
 // Place       plane_http (to engines), probes, the simulator (registration, heartbeats), tests.
 // Threads     A client is bound to one EventLoop: Start and Call methods are called there,
-// callbacks come there. Ownership   Borrows the loop. Calls in flight end with kCancelled when the
-// client is destroyed (on its loop). Pooling     Idle connections are kept per address up to
-// max_idle_per_host and reused. A request on a kept connection
-//             that the peer closed before any byte of the answer is sent once more on a new one if
-//             it can be (nothing of the answer seen).
-// Failure     Everything ends in exactly one OnEnd or OnError.
-// Bounds      Headers and, through pause, body: the next bytes are read only after the last chunk's
-//             `resume` was called.
+//             callbacks come there. Constructed anywhere.
+// Ownership   Borrows the loop. Calls in flight end with kCancelled when the client is destroyed,
+//             which happens on its loop, or anywhere once the pool has stopped: then no callback
+//             comes.
+// Pooling     Idle connections are kept per address up to max_idle_per_host and reused. A request
+//             on a kept connection that the peer closed before any byte of the answer is sent once
+//             more on a new one.
+// Failure     Everything ends in exactly one on_end or on_error, and nothing after Cancel.
+// Bounds      Headers and, through pause, body: the next bytes are read only after the last
+//             chunk's `resume` was called. A resume that is dropped instead holds the call until
+//             Cancel or total_timeout.
+// Proof       Http*, PlaneHttp*.
 #pragma once
 
 #include <chrono>

@@ -3,10 +3,11 @@
 //
 // Place       Made by app; http server and client, gateway and planes run on its threads.
 // Threads     Post, PostAfter: any thread. Work runs on the loop's own thread, one at a time, so
-// what is bound
-//             to one loop needs no lock.
+//             what is bound to one loop needs no lock. Stop: one thread, not a loop's own.
 // Ownership   The pool owns loops and threads. Stop() ends and joins them; work not yet run is
-// dropped. Rules       Work never blocks: it would hold up every connection of the loop.
+//             dropped then, and so is what is posted later.
+// Rules       Work never blocks: it would hold up every connection of the loop. It does not throw.
+// Proof       HttpEventLoop*.
 #pragma once
 
 #include <chrono>

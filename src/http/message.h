@@ -10,8 +10,8 @@
 
 namespace xms::http {
 
-// In the order of arrival; names keep their spelling and compare without case. Repeated names stay
-// apart.
+// In the order of arrival; names keep their spelling and compare without case. Repeated names
+// stay apart.
 class Headers {
  public:
   void Add(std::string name, std::string value) {
@@ -31,13 +31,13 @@ class Headers {
 // ASCII only.
 bool EqualsIgnoringCase(std::string_view a, std::string_view b);
 
-// Connection, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade, Proxy-*, Content-Length, Host,
-// and whatever `Connection` names: between two machines only, never passed on.
+// All but Connection, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade, Proxy-*, Content-Length,
+// Host, Expect, and whatever `Connection` names: those are between two machines only.
 Headers EndToEndHeaders(const Headers& headers);
 
 struct Request {
-  std::string method = "GET";  // upper case
-  std::string target = "/";    // as sent: path and query
+  std::string method = "GET";  // as sent; methods are case-sensitive
+  std::string target = "/";    // path and query, as sent; `http://host/path` has become `/path`
   Headers headers;
   std::string body;
   std::string peer_address;  // numeric, without port; servers fill it

@@ -60,6 +60,8 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   std::optional<Acceptor> acceptor;
   std::unique_ptr<EventLoop::Timer> pause;
   std::size_t last_loop = 0;
+  std::uint64_t round = 0;     // of listening; an accept of an earlier one means nothing
+  bool accept_failed = false;  // said once a streak
 
   base::Status Listen();
   void CloseListener();
@@ -70,9 +72,11 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 
 base::Status HttpServer::Impl::Listen() {
   const ServerOptions& options = core->options;
-  const std::string where =
-      base::StrCat("cannot listen on ", options.host.empty() ? "all interfaces" : options.host,
-                   ", port ", options.port);
+  const bool is_v6 = options.host.find(':') != std::string::npos;
+  const std::string host = options.host.empty() ? "*"
+                           : is_v6              ? "[" + options.host + "]"
+                                                : options.host;
+  const std::string where = base::StrCat("cannot listen on ", host, ":", options.port);
   const auto failure = [&](const boost::system::error_code& error) {
     return base::Error{base::ErrorCode::kUnavailable, base::StrCat(where, ": ", error.message())};
   };
@@ -110,6 +114,7 @@ base::Status HttpServer::Impl::Listen() {
 void HttpServer::Impl::CloseListener() {
   acceptor.reset();
   pause.reset();
+  ++round;
 }
 
 LoopConnections& HttpServer::Impl::LeastLoaded() {
@@ -130,22 +135,26 @@ LoopConnections& HttpServer::Impl::LeastLoaded() {
 void HttpServer::Impl::Accept() {
   if (!acceptor) return;
   LoopConnections& home = LeastLoaded();
-  acceptor->async_accept(
-      home.loop->context(),
-      [self = shared_from_this(), &home](const boost::system::error_code& error, Socket socket) {
-        self->OnAccepted(home, error, std::move(socket));
-      });
+  acceptor->async_accept(home.loop->context(),
+                         [self = shared_from_this(), &home, round = round](
+                             const boost::system::error_code& error, Socket socket) {
+                           if (round == self->round)
+                             self->OnAccepted(home, error, std::move(socket));
+                         });
 }
 
 void HttpServer::Impl::OnAccepted(LoopConnections& home, const boost::system::error_code& error,
                                   Socket socket) {
-  if (!acceptor || error == boost::asio::error::operation_aborted) return;
   if (error && error != boost::asio::error::connection_aborted) {
-    base::LogWarning(base::StrCat("http port ", port, ": cannot accept: ", error.message()));
+    if (!std::exchange(accept_failed, true)) {
+      base::LogWarning(
+          base::StrCat("port ", port, ": cannot accept connections: ", error.message()));
+    }
     pause =
         accepting_loop->PostAfter(kAcceptPause, [self = shared_from_this()] { self->Accept(); });
     return;
   }
+  accept_failed = false;
   if (!error) {
     if (core->open.load(std::memory_order_relaxed) >= core->options.max_connections) {
       core->refused.fetch_add(1, std::memory_order_relaxed);

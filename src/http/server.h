@@ -1,18 +1,18 @@
 // HttpServer: HTTP/1.1 on one port, requests to a handler, responses whole or as a stream.
 //
-// Place       Made by app for the HTTP and the RPC port, by the simulator for its engines. Knows no
-// OpenAI type. Threads     Start, Stop, port: the owner's thread. The handler runs on the event
-// loop to which the request's
-//             connection is bound; everything of one connection happens there. Exchange methods:
-//             any thread (they post to that loop).
-// Ownership   Borrows the pool. The handler and what it uses must outlive Stop().
+// Place       Made by app for the HTTP and the RPC port, by the simulator for its engines. Knows
+//             no OpenAI type.
+// Threads     Start, Stop, port: the owner's thread. The handler runs on the event loop to which
+//             the request's connection is bound; everything of one connection happens there.
+//             Exchange methods: any thread (they post to that loop).
+// Ownership   Borrows the pool. The handler and what it uses must outlive Stop(). An exchange may
+//             outlive the server, not the pool.
 // Bounds      Body, header, connection counts and pipelining are limited by Options; one request
-// per connection at
-//             a time. TCP_NODELAY always. Over the body limit: 413; malformed: 400; both answered
-//             here with error_body(), then the connection closes.
-// Failure     Start: kUnavailable with address and reason when the port cannot be bound. Malformed:
-// what two readers
-//             could understand differently is refused too (internal/parser.h).
+//             per connection at a time. TCP_NODELAY always. Over the body limit: 413; malformed:
+//             400; both answered here with error_body(), then the connection closes.
+// Failure     Start: kUnavailable with address and reason when the port cannot be bound.
+//             Malformed: what two readers could understand differently is refused too
+//             (internal/parser.h).
 // Proof       Http*, bench/http.
 #pragma once
 

@@ -1,9 +1,12 @@
-// HttpPlane: forwards requests to engines that speak OpenAI over HTTP, relays what they answer untouched.
+// HttpPlane: forwards requests to engines that speak OpenAI over HTTP, relays what they answer
+// untouched.
 //
 // Place       Made by app; used by gateway through EnginePlane.
-// Threads     Submit on any of the pool's loops; connections are pooled per loop, so a request and its answer stay on
-//             one thread.
+// Threads     Submit on any of the pool's loops; connections are pooled per loop, so a request and
+//             its answer stay on one thread.
 // Ownership   Borrows the pool.
+// Failure     An instance name that is no host:port is kInvalidArgument at kNotSent.
+// Proof       PlaneHttp*.
 #pragma once
 
 #include <chrono>

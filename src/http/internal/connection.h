@@ -1,22 +1,19 @@
-// Connection: one accepted socket, its requests one after another. ServerCore: what a server's
-// connections share.
+// Connection: one accepted socket, its requests one after another. ServerCore: what the
+// connections of a server share.
 //
 // Threads     A connection is confined to its loop. ServerCore: options and handler are set before
-// the first
-//             connection; counters are atomics; a LoopConnections belongs to its loop.
+//             the first connection; counters are atomics; a LoopConnections belongs to its loop.
 // Ownership   LoopConnections owns open connections; waits and exchanges share them, so that a
-// closed one lives
-//             until the last of them lets go. After Close a connection touches neither loop nor
-//             socket.
-// Invariants  At most one wait for reading and one for writing is pending. While an answer is made,
-// reading goes
-//             on until kMostPipelined bytes are kept, so a client that leaves is noticed; what it
-//             sent is the next request and is not lost. Callbacks that an exchange handed in are
-//             called from the loop's queue, never from inside one of its methods.
+//             closed one lives until the last of them lets go. After Close a connection touches
+//             neither loop nor socket.
+// Invariants  C1  At most one wait for reading and one for writing is pending.
+//             C2  While an answer is made, reading goes on until kMostPipelined bytes are kept, so
+//                 a client that leaves is noticed; what it sent is its next request.
+//             C3  What an exchange handed in is called from the loop's queue, never from inside
+//                 one of its methods.
 // Failure     A client that ends its side of the connection has left: before or while it is
-// answered the
-//             exchange is told and the connection closed, unless the answer is complete and only
-//             has to be taken by the kernel.
+//             answered the exchange is told and the connection closed, unless the answer is
+//             complete and only has to be taken by the kernel.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
-// LoopImpl: the one implementation of EventLoop, for those files of this module that need Asio
-// itself.
+// LoopImpl: the one implementation of EventLoop, for those files of this module that need Asio.
 //
 // Threads     As EventLoop. context(), scratch(): the loop's own thread, or any while it does not
-// run. Ownership   Held by shared_ptr in the pool, so that a Timer can outlive it.
+//             run.
+// Ownership   Held by shared_ptr in the pool, so that a Timer can outlive it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

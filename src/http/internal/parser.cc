@@ -145,7 +145,8 @@ class ResponseParser::Message final : public beast_http::basic_parser<false> {
  public:
   Message(std::size_t max_header_bytes, bool answer_to_head) {
     header_limit(static_cast<std::uint32_t>(std::min<std::size_t>(max_header_bytes, UINT32_MAX)));
-    // Not boost::none: Beast 1.74 compares a declared length with it and finds every length too large.
+    // Not boost::none: Beast 1.74 compares a declared length with it and finds every length too
+    // large.
     body_limit(UINT64_MAX);
     skip(answer_to_head);
   }

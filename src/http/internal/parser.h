@@ -1,16 +1,14 @@
 // RequestParser, ResponseParser: bytes of one HTTP/1.x message to our plain values, piece by piece.
 //
 // Place       Beast's parser stays inside parser.cc. It reads the grammar; what it lets pass
-// although two readers
-//             may understand it differently is refused here: folded lines, a repeated or listed
-//             Content-Length, any transfer coding but a single `chunked`, a request without exactly
-//             one Host.
+//             although two readers may understand it differently is refused here: folded lines, a
+//             repeated or listed Content-Length, any transfer coding but a single `chunked`, a
+//             request without exactly one Host.
 // Threads     Externally synchronised.
 // Bounds      Header bytes are counted across pieces. A chunk header or trailer is bounded by the
-// caller, which
-//             keeps unconsumed bytes and stops at max_header_bytes of them.
+//             caller, which keeps unconsumed bytes and stops at max_header_bytes of them.
 // Failure     After kFailed: failure() says which status and why; only destruction or Reset may
-// follow.
+//             follow.
 #pragma once
 
 #include <cstddef>

@@ -75,6 +75,10 @@ void TuneSocket(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+void LimitUnacknowledged(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60000);  // milliseconds
+}
+
 void LazyTimer::Set(SteadyTime deadline, std::shared_ptr<void> owner) {
   if (!timer_) return;
   deadline_ = deadline;

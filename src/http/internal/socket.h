@@ -1,11 +1,11 @@
-// What server and client connections share: the socket type, reads and writes that never block, and
-// one timer a connection.
+// What server and client connections share: the socket type, reads and writes that never block,
+// and one timer a connection.
 //
 // Threads     Confined to the connection's loop.
 // Design      Asio only says when a socket is ready; bytes move by recv and sendmsg with
-// MSG_DONTWAIT. So a
-//             connection that waits owns no buffer, a wait can be pending while an answer is being
-//             made, and an answer that fits into the kernel's buffer costs one call.
+//             MSG_DONTWAIT. So a connection that waits owns no buffer, a wait can be pending while
+//             an answer is being made, and an answer that fits into the kernel's buffer costs one
+//             call.
 #pragma once
 
 #include <boost/asio/basic_stream_socket.hpp>
@@ -38,8 +38,11 @@ constexpr std::size_t kMostPieces = 16;
 IoResult WriteSome(int fd, const std::string_view* pieces, std::size_t pieces_count,
                    std::size_t& count);
 
-// No delay for small writes; a peer whose machine vanished is noticed within about a minute.
+// No delay for small writes; keep-alive probes notice within about a minute that a silent peer's
+// machine vanished.
 void TuneSocket(int fd);
+// The same for bytes that nobody acknowledges: the kernel would try for a quarter of an hour.
+void LimitUnacknowledged(int fd);
 
 // A deadline that moves often and passes rarely: moving it later costs nothing, the timer that was
 // set notices when it fires.

@@ -2,9 +2,8 @@
 //
 // Threads     Any.
 // Invariants  What comes out is one well-formed header block, whatever the headers hold: an entry
-// with a line
-//             break or another control byte in it is left out, and fields that frame the message
-//             are only those asked for here.
+//             with a line break or another control byte in it is left out, and fields that frame
+//             the message are only those asked for here.
 #pragma once
 
 #include <cstddef>
