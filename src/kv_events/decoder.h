@@ -2,9 +2,8 @@
 //
 // Place       Called by kv_directory for live messages and snapshot replies. Pure; knows no socket.
 // Threads     A free function; any thread. `out` belongs to the caller.
-// Accepts     A batch as array or map; events as maps, keys in any order, or positional arrays;
-// every
-//             legal width and header form. README.md lists what is read and how doubts are settled.
+// Accepts     A batch as array or map; events as maps in any key order, or positional arrays; every
+//             legal width and header form. README.md lists what is read, and how doubts are settled.
 // Bounds      Work and memory are proportional to the bytes that are there: no declared length is
 //             believed before it is compared with what is left; nesting is limited, without
 //             recursion (B4). Payloads are below 4 GiB: positions in a KvBatch have 32 bits.

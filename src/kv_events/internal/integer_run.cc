@@ -62,14 +62,13 @@ class LengthWindow {
       const Lanes second =
           Where(first == Splat(1), Load(next + 1)) | Where(first == Splat(2), Load(next + 2)) |
           Where(first == Splat(3), Load(next + 3)) | Where(first == Splat(5), Load(next + 5));
-      Store(two_.data() + at, first + second);
+      Store(two_.data() + at, Where(second != Lanes{}, first + second));
     }
   }
 
   // Length of the token at `position`, which is below kBytes; 0 if there is no plain token.
   std::size_t One(std::size_t position) const { return one_[position]; }
-  // Length of the two tokens from `position` on, which is below kPositions; meaningful if both are
-  // plain.
+  // Length of the two tokens from `position` on, which is below kPositions; 0 unless both are plain.
   std::size_t Two(std::size_t position) const { return two_[position]; }
 
  private:
@@ -137,7 +136,7 @@ std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out) 
   // The wide loads reach three bytes in front of a token. An event's tag alone is longer.
   bool wide = reader.offset() >= 3;
   bool mixed = false;  // the last group was not all 3-byte tokens
-  while (wide && count - done >= 2 * kGroup &&
+  while (wide && count - done >= kGroup &&
          static_cast<std::size_t>(end - p) >= LengthWindow::kBytes) {
     if (IsGroupOfUint16(p)) {
 #pragma GCC unroll 8
@@ -161,17 +160,17 @@ std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out) 
     const std::size_t before = done;
     std::size_t at = 0;
     while (at < LengthWindow::kPositions && count - done >= 2) {
-      const std::size_t first = window.One(at);
-      const std::size_t second = window.One(at + first);
-      if (first == 0 || second == 0) [[unlikely]] {
+      const std::size_t both = window.Two(at);
+      if (both == 0) [[unlikely]] {
         wide = false;
         break;
       }
-      const std::uint8_t* middle = p + at + first;
-      out[done] = LoadBigEndian32(middle - 4) & kValueMask[first];
-      out[done + 1] = LoadBigEndian32(middle + second - 4) & kValueMask[second];
+      const std::size_t middle = at + window.One(at);
+      const std::size_t next = at + both;
+      out[done] = LoadBigEndian32(p + middle - 4) & kValueMask[middle - at];
+      out[done + 1] = LoadBigEndian32(p + next - 4) & kValueMask[next - middle];
       done += 2;
-      at += window.Two(at);
+      at = next;
     }
     p += at;
     mixed = at != 3 * (done - before);

@@ -61,7 +61,7 @@ bool Reader::TakeCount(ItemKind kind, std::uint64_t count, std::size_t head, Ite
   return true;
 }
 
-bool Reader::Next(Item& item) {
+bool Reader::NextOfAnyForm(Item& item) {
   const std::size_t head = offset();
   if (position_ == end_) return Fail(DecodeCode::kTruncated, head);
   const std::uint8_t format = *position_++;

@@ -89,7 +89,17 @@ class Reader {
   void Advance(std::size_t bytes) { position_ += bytes; }
 
   // A string, binary or extension whole; of an array or map only the head: its elements follow.
-  [[nodiscard]] bool Next(Item& item);
+  [[nodiscard]] bool Next(Item& item) {
+    // Most items of an event are short strings; the rest is a call away.
+    if (position_ != end_ && (*position_ & 0xe0) == 0xa0 && *position_ - 0xa0u < left()) {
+      item.kind = ItemKind::kString;
+      item.value = *position_ & 0x1fu;
+      item.data = position_ + 1;
+      position_ += 1 + item.value;
+      return true;
+    }
+    return NextOfAnyForm(item);
+  }
 
   // One item with all that is in it. `open` containers are open around it. `says_something` becomes
   // true when the item holds a value other than nil, false and empty: [] and [nil, ""] hold none.
@@ -108,6 +118,7 @@ class Reader {
   }
 
  private:
+  bool NextOfAnyForm(Item& item);
   bool TakeUnsigned(unsigned width, std::uint64_t& value);
   bool TakeBytes(ItemKind kind, std::uint64_t length, std::size_t head, Item& item);
   bool TakeCount(ItemKind kind, std::uint64_t count, std::size_t head, Item& item);
