@@ -1,0 +1,335 @@
+// The writers' half of BasicPrefixView; the argument is in prefix_view.h. Included by it alone.
+#pragma once
+
+#include <bit>
+
+#include "kv_index/internal/prefix_view.h"
+
+namespace xms::kv_index::internal {
+
+template <typename Hooks>
+template <typename Visit>
+void BasicPrefixView<Hooks>::ForEach(SegmentTable& table, KeyRef ref, Visit&& visit) {
+  const std::uint32_t local = ref & kLocalMask;
+  const std::uint32_t home = table.Home(local);
+  const auto furthest =
+      static_cast<std::uint32_t>(table.bucket(home).spill.load(std::memory_order_relaxed) >> 32);
+  std::uint32_t at = home;
+  for (std::uint32_t distance = 0; distance <= furthest; ++distance, at = table.Next(at)) {
+    for (std::atomic<std::uint64_t>& cell : table.bucket(at).cell) {
+      const std::uint64_t value = cell.load(std::memory_order_relaxed);
+      if ((static_cast<std::uint32_t>(value >> 32) & kLocalMask) != local ||
+          static_cast<std::uint32_t>(value) == 0) {
+        continue;
+      }
+      if (visit(Place{&cell, at}, value)) return;
+    }
+  }
+}
+
+template <typename Hooks>
+typename BasicPrefixView<Hooks>::Added BasicPrefixView<Hooks>::Add(const model::ContentKey& key,
+                                                                   std::uint32_t slot,
+                                                                   Tiers tiers) {
+  const std::uint32_t segment = RefOf(key) >> 20;
+  for (;;) {
+    Added added;
+    SegmentTable* table = nullptr;
+    {
+      Hold hold(locks_[segment]);
+      table = tables_[segment].load(std::memory_order_relaxed);
+      if (TryAdd(*table, key, slot, tiers, added) == Room::kEnough) return added;
+    }
+    Resize(segment, table);
+  }
+}
+
+template <typename Hooks>
+typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::TryAdd(SegmentTable& table,
+                                                                     const model::ContentKey& key,
+                                                                     std::uint32_t slot,
+                                                                     Tiers tiers, Added& added) {
+  const KeyRef ref = RefOf(key);
+  const std::uint32_t tag = TagOf(key, ref);
+  Place found;
+  ForEach(table, ref, [&](const Place& place, std::uint64_t cell) {
+    const Tiers held = table.ResidencyOf(cell).Of(slot);
+    if (static_cast<std::uint32_t>(cell >> 32) == tag && table.KeyOf(cell) == key) {
+      found = place;
+      added.before = held;
+    } else if (held != kNoTier) {
+      added.twin = true;
+    }
+    return false;
+  });
+  Hooks::At(Hooks::kWriterFound);
+  if (found.cell != nullptr) return Mark(table, found, slot, tiers);
+
+  if (table.entries() >= SegmentTable::Size::MaxEntries(table.size().buckets)) {
+    return Room::kTooLittle;
+  }
+  const std::uint32_t number = table.single_pool.Take(bound_);
+  if (number == kNoEntry) return Room::kTooLittle;
+  SingleEntry& entry = table.single(number);
+  entry.low.store(key.low, std::memory_order_relaxed);
+  entry.high.store(key.high, std::memory_order_relaxed);
+  entry.holder.store(tiers | std::uint64_t{slot} << 8, std::memory_order_relaxed);
+  table.Link(ref & kLocalMask, SegmentTable::SingleCell(tag, number));  // C
+  return Room::kEnough;
+}
+
+template <typename Hooks>
+typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::Mark(SegmentTable& table,
+                                                                   const Place& place,
+                                                                   std::uint32_t slot,
+                                                                   Tiers tiers) {
+  const std::uint64_t cell = place.cell->load(std::memory_order_relaxed);
+  if (SegmentTable::IsShared(cell)) {
+    SharedEntry& entry = table.shared(SegmentTable::NumberOf(cell));
+    const std::uint64_t bit = std::uint64_t{1} << (slot & 63);
+    const auto set = [bit](std::atomic<std::uint64_t>& word) {
+      word.store(word.load(std::memory_order_relaxed) | bit, std::memory_order_release);  // A
+    };
+    if ((tiers & kOnDevice) != 0) set(entry.device[slot >> 6]);
+    if ((tiers & kOnHost) != 0) set(entry.host[slot >> 6]);
+    return Room::kEnough;
+  }
+  const std::uint32_t single_number = SegmentTable::NumberOf(cell);
+  SingleEntry& single = table.single(single_number);
+  const std::uint64_t holder = single.holder.load(std::memory_order_relaxed);
+  if (static_cast<std::uint32_t>(holder >> 8) == slot) {
+    single.holder.store(holder | tiers, std::memory_order_release);  // A
+    return Room::kEnough;
+  }
+  const std::uint32_t number = table.shared_pool.Take(bound_);
+  if (number == kNoEntry) return Room::kTooLittle;
+  Residency residency = table.ResidencyOf(cell);
+  if ((tiers & kOnDevice) != 0) residency.device.Add(slot);
+  if ((tiers & kOnHost) != 0) residency.host.Add(slot);
+  WriteShared(table.shared(number), table.KeyOf(cell), residency);
+  place.cell->store(SegmentTable::SharedCell(static_cast<std::uint32_t>(cell >> 32), number));  // C
+  table.single_pool.Give(single_number, bound_);
+  return Room::kEnough;
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::Unmark(SegmentTable& table, KeyRef ref, const Place& place,
+                                    std::uint32_t slot, Tiers tiers) {
+  const std::uint64_t cell = place.cell->load(std::memory_order_relaxed);
+  const std::uint32_t number = SegmentTable::NumberOf(cell);
+  if (SegmentTable::IsShared(cell)) {
+    SharedEntry& entry = table.shared(number);
+    const std::uint64_t bit = std::uint64_t{1} << (slot & 63);
+    const auto clear = [bit](std::atomic<std::uint64_t>& word) {
+      word.store(word.load(std::memory_order_relaxed) & ~bit, std::memory_order_release);  // A
+    };
+    if ((tiers & kOnDevice) != 0) clear(entry.device[slot >> 6]);
+    if ((tiers & kOnHost) != 0) clear(entry.host[slot >> 6]);
+    if (table.ResidencyOf(cell).Any()) return;
+    Hooks::At(Hooks::kWriterEmptied);
+    table.Unlink(ref & kLocalMask, place.bucket, *place.cell);  // C
+    table.shared_pool.Give(number, bound_);
+    return;
+  }
+  SingleEntry& entry = table.single(number);
+  const std::uint64_t holder = entry.holder.load(std::memory_order_relaxed);
+  if (static_cast<std::uint32_t>(holder >> 8) != slot) return;
+  const std::uint64_t left = holder & ~std::uint64_t{tiers};
+  if ((left & kOnBoth) != 0) {
+    entry.holder.store(left, std::memory_order_release);  // A
+    return;
+  }
+  entry.holder.store(0, std::memory_order_release);  // A
+  Hooks::At(Hooks::kWriterEmptied);
+  table.Unlink(ref & kLocalMask, place.bucket, *place.cell);  // C
+  table.single_pool.Give(number, bound_);
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::WriteShared(SharedEntry& entry, const model::ContentKey& key,
+                                         const Residency& residency) {
+  entry.low.store(key.low, std::memory_order_relaxed);
+  entry.high.store(key.high, std::memory_order_relaxed);
+  for (int i = 0; i < 2; ++i) {
+    entry.device[i].store(residency.device.word[i], std::memory_order_relaxed);
+    entry.host[i].store(residency.host.word[i], std::memory_order_relaxed);
+  }
+}
+
+template <typename Hooks>
+std::uint32_t BasicPrefixView<Hooks>::Own(KeyRef ref, std::uint32_t slot,
+                                          std::span<OwnEntry> out) const {
+  std::uint32_t count = 0;
+  Hold hold(locks_[ref >> 20]);
+  SegmentTable& table = *tables_[ref >> 20].load(std::memory_order_relaxed);
+  ForEach(table, ref, [&](const Place&, std::uint64_t cell) {
+    const Tiers held = table.ResidencyOf(cell).Of(slot);
+    if (held == kNoTier) return false;
+    if (count < out.size()) out[count] = {table.KeyOf(cell), held};
+    ++count;
+    return false;
+  });
+  return count;
+}
+
+template <typename Hooks>
+template <typename Choose>
+void BasicPrefixView<Hooks>::ClearWhere(KeyRef ref, std::uint32_t slot, Tiers tiers,
+                                        Choose&& choose) {
+  const std::uint32_t segment = ref >> 20;
+  SegmentTable* table = nullptr;
+  {
+    Hold hold(locks_[segment]);
+    table = tables_[segment].load(std::memory_order_relaxed);
+    ForEach(*table, ref, [&](const Place& place, std::uint64_t cell) {
+      const Tiers held = table->ResidencyOf(cell).Of(slot);
+      if (held == kNoTier) return false;
+      const Clear clear = choose(*table, cell, held);
+      if (clear == Clear::kNotThis) return false;
+      Unmark(*table, ref, place, slot, tiers);
+      return clear == Clear::kThisAndStop;
+    });
+    if (!IsSparse(*table)) return;
+  }
+  Resize(segment, table);
+}
+
+template <typename Hooks>
+typename BasicPrefixView<Hooks>::OwnEntry BasicPrefixView<Hooks>::ClearOnly(KeyRef ref,
+                                                                            std::uint32_t slot,
+                                                                            Tiers tiers) {
+  OwnEntry entry;
+  ClearWhere(ref, slot, tiers, [&](const SegmentTable& table, std::uint64_t cell, Tiers held) {
+    entry = {table.KeyOf(cell), held};
+    return Clear::kThisAndStop;
+  });
+  return entry;
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::ClearKey(const model::ContentKey& key, std::uint32_t slot,
+                                      Tiers tiers) {
+  ClearWhere(RefOf(key), slot, tiers, [&](const SegmentTable& table, std::uint64_t cell, Tiers) {
+    return table.KeyOf(cell) == key ? Clear::kThisAndStop : Clear::kNotThis;
+  });
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::ClearEvery(KeyRef ref, std::uint32_t slot) {
+  ClearWhere(ref, slot, kOnBoth,
+             [](const SegmentTable&, std::uint64_t, Tiers) { return Clear::kThis; });
+}
+
+// A third full: what is left fits a table of half the size with room to spare.
+template <typename Hooks>
+bool BasicPrefixView<Hooks>::IsSparse(const SegmentTable& table) {
+  constexpr std::uint32_t kSmallest = SegmentTable::Size::For(0, 0).buckets;
+  return table.size().buckets > kSmallest &&
+         table.entries() * 3 < SegmentTable::Size::MaxEntries(table.size().buckets);
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::Resize(std::uint32_t segment, const SegmentTable* seen) {
+  SegmentTable::Owner fresh;
+  SegmentTable* old = nullptr;
+  while (old == nullptr) {
+    SegmentTable::Size want;
+    {
+      Hold hold(locks_[segment]);
+      SegmentTable* table = tables_[segment].load(std::memory_order_relaxed);
+      if (table != seen) return;  // somebody else did it
+      const Kinds kinds = CountKinds(*table);
+      if (fresh != nullptr && fresh->size().Fits(kinds.singles, kinds.shareds)) {
+        MoveInto(*table, *fresh);
+        Hooks::At(Hooks::kWriterBuilt);
+        bytes_->fetch_add(fresh->bytes(), std::memory_order_relaxed);
+        tables_[segment].store(fresh.release());  // E
+        old = table;
+      }
+      want = SegmentTable::Size::For(kinds.singles, kinds.shareds);
+    }
+    // Memory is asked for without the lock; entries that came meanwhile may ask for more.
+    if (old == nullptr) fresh = SegmentTable::New(want);
+  }
+  if (old == nothing_.get()) return;
+  base::EpochRetire([old, bytes = bytes_] {
+    bytes->fetch_sub(old->bytes(), std::memory_order_relaxed);
+    SegmentTable::Deleter()(old);
+  });
+}
+
+template <typename Hooks>
+typename BasicPrefixView<Hooks>::Kinds BasicPrefixView<Hooks>::CountKinds(
+    const SegmentTable& table) {
+  Kinds kinds;
+  for (std::uint32_t b = 0; b < table.size().buckets; ++b) {
+    for (const std::atomic<std::uint64_t>& place : table.bucket(b).cell) {
+      const std::uint64_t cell = place.load(std::memory_order_relaxed);
+      if (cell == 0) continue;
+      (HasOneHolder(table, cell) ? kinds.singles : kinds.shareds) += 1;
+    }
+  }
+  return kinds;
+}
+
+template <typename Hooks>
+bool BasicPrefixView<Hooks>::HasOneHolder(const SegmentTable& table, std::uint64_t cell) {
+  if (!SegmentTable::IsShared(cell)) return true;
+  const Residency residency = table.ResidencyOf(cell);
+  int holders = 0;
+  for (int i = 0; i < 2; ++i) {
+    holders += std::popcount(residency.device.word[i] | residency.host.word[i]);
+  }
+  return holders == 1;
+}
+
+// `to` is not published yet, hence relaxed; E releases it.
+template <typename Hooks>
+void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to) {
+  for (std::uint32_t b = 0; b < from.size().buckets; ++b) {
+    for (const std::atomic<std::uint64_t>& place : from.bucket(b).cell) {
+      const std::uint64_t cell = place.load(std::memory_order_relaxed);
+      if (cell == 0) continue;
+      const auto tag = static_cast<std::uint32_t>(cell >> 32);
+      const model::ContentKey key = from.KeyOf(cell);
+      const Residency residency = from.ResidencyOf(cell);
+      if (!HasOneHolder(from, cell)) {
+        const std::uint32_t number = to.shared_pool.Take(bound_);
+        XMS_ASSERT(number != kNoEntry);
+        WriteShared(to.shared(number), key, residency);
+        to.Link(tag & kLocalMask, SegmentTable::SharedCell(tag, number));
+        continue;
+      }
+      const std::uint32_t number = to.single_pool.Take(bound_);
+      XMS_ASSERT(number != kNoEntry);
+      SingleEntry& entry = to.single(number);
+      entry.low.store(key.low, std::memory_order_relaxed);
+      entry.high.store(key.high, std::memory_order_relaxed);
+      entry.holder.store(HolderOf(residency), std::memory_order_relaxed);
+      to.Link(tag & kLocalMask, SegmentTable::SingleCell(tag, number));
+    }
+  }
+}
+
+template <typename Hooks>
+std::uint64_t BasicPrefixView<Hooks>::HolderOf(const Residency& residency) {
+  for (std::uint32_t half = 0; half < 2; ++half) {
+    const std::uint64_t word = residency.device.word[half] | residency.host.word[half];
+    if (word == 0) continue;
+    const std::uint32_t slot = half * 64 + static_cast<std::uint32_t>(std::countr_zero(word));
+    return residency.Of(slot) | std::uint64_t{slot} << 8;
+  }
+  return 0;
+}
+
+template <typename Hooks>
+std::uint64_t BasicPrefixView<Hooks>::entries() const {
+  std::uint64_t count = 0;
+  for (std::uint32_t segment = 0; segment < kSegments; ++segment) {
+    Hold hold(locks_[segment]);
+    count += tables_[segment].load(std::memory_order_relaxed)->entries();
+  }
+  return count;
+}
+
+}  // namespace xms::kv_index::internal

@@ -1,0 +1,464 @@
+#include "kv_index/stream_ledger.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/epoch.h"
+#include "kv_index/internal/stream_ledger_impl.h"
+
+namespace xms::kv_index {
+namespace {
+
+using internal::kNoTier;
+using internal::kOnBoth;
+using internal::kOnDevice;
+using internal::kOnHost;
+using internal::TierBit;
+
+// Blocks that are hashed and prefetched before the first of them is applied.
+constexpr std::size_t kAhead = 16;
+
+std::uint64_t Mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+std::uint64_t StreamLedger::Impl::HashOfWire::operator()(const WireHash& wire) const {
+  return Mix(wire.value);
+}
+
+std::uint64_t StreamLedger::Impl::HashOfKey::operator()(const ContentKey& key) const {
+  return Mix(key.low ^ (key.high << 1));
+}
+
+StreamLedger::Impl::Impl(internal::IndexState& index, internal::IndexState::Opened opened)
+    : index_(index),
+      place_(std::move(opened.entry)),
+      view_(*opened.view),
+      generation_(place_.life << 32),
+      table_(index.options.salt) {}
+
+StreamLedger::Impl::~Impl() {
+  Unsynchronize("closed");
+  index_.Withdraw(place_.slot);
+  ClearAll();
+  index_.Free(place_.slot, &view_);
+}
+
+ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash> hashes,
+                                      std::optional<WireHash> parent,
+                                      std::span<const std::uint32_t> tokens, Orphans orphans) {
+  const std::size_t size = view_.hasher.block_size();
+  XMS_ASSERT(tokens.size() == hashes.size() * size);
+  ContentKey key = model::kRootKey;
+  if (parent.has_value()) {
+    const Mapping* known = table_.Find(*parent);
+    if (known == nullptr && orphans == Orphans::kRefuse) {
+      return {ApplyCode::kUnknownParent, *parent, 0};
+    }
+    if (known == nullptr || !known->indexed()) return StoreOpaque(tier, hashes);
+    key = KeyOf(*parent, *known);
+  }
+  ApplyResult result;
+  std::array<ContentKey, kAhead> keys;
+  for (std::size_t done = 0; done < hashes.size(); done += kAhead) {
+    const std::size_t count = std::min(kAhead, hashes.size() - done);
+    {
+      base::EpochGuard guard;
+      for (std::size_t i = 0; i < count; ++i) {
+        table_.Prefetch(hashes[done + i]);
+        key = view_.hasher.Child(key, tokens.subspan((done + i) * size, size));
+        keys[i] = key;
+        view_.blocks.Prefetch(view_.blocks.RefOf(key));
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!StoreOne(hashes[done + i], keys[i], TierBit(tier), result)) return result;
+    }
+  }
+  return result;
+}
+
+bool StreamLedger::Impl::StoreOne(WireHash wire, const ContentKey& key, Tiers tier,
+                                  ApplyResult& result) {
+  Mapping* mapping = table_.Find(wire);
+  if (mapping == nullptr) {
+    if (!MakeRoom()) {
+      result = {ApplyCode::kOverLimit, wire, 0};
+      return false;
+    }
+    mapping = table_.Insert(wire, Mapping::Make(Mapping::kIndexed, kNoTier, 0));
+    Enter(wire, *mapping, key, tier);
+    return true;
+  }
+  if (mapping->kind() == Mapping::kOpaque) {
+    // What it was known to hold becomes credit, together with the new tier.
+    const Tiers held = mapping->tiers();
+    if (held == kNoTier) {
+      Unpark(*mapping);
+    } else {
+      Count(wire, held, /*indexed=*/false, /*more=*/false);
+      --resident_;
+    }
+    --opaque_;
+    *mapping = Mapping::Make(Mapping::kIndexed, kNoTier, 0);
+    Enter(wire, *mapping, key, held | tier);
+    return true;
+  }
+  if (KeyOf(wire, *mapping) != key) {
+    result = {ApplyCode::kConflict, wire, 0};
+    return false;
+  }
+  if ((mapping->tiers() & tier) == 0) {
+    if (mapping->tiers() == kNoTier) Unpark(*mapping);
+    Enter(wire, *mapping, key, tier);
+  }
+  return true;
+}
+
+ApplyResult StreamLedger::Impl::StoreKnown(model::Tier tier, std::span<const WireHash> hashes) {
+  ApplyResult result;
+  for (const WireHash wire : hashes) {
+    Mapping* mapping = table_.Find(wire);
+    if (mapping == nullptr) {
+      ++result.unknown_hashes;
+    } else {
+      Gain(wire, *mapping, TierBit(tier));
+    }
+  }
+  return result;
+}
+
+ApplyResult StreamLedger::Impl::StoreOpaque(std::optional<model::Tier> tier,
+                                            std::span<const WireHash> hashes) {
+  const Tiers bit = tier.has_value() ? TierBit(*tier) : kNoTier;
+  for (const WireHash wire : hashes) {
+    Mapping* mapping = table_.Find(wire);
+    if (mapping != nullptr) {
+      Gain(wire, *mapping, bit);
+      continue;
+    }
+    if (!MakeRoom()) {
+      // A mapping without residency is kept only where there is room for it (C2).
+      if (bit == kNoTier) continue;
+      return {ApplyCode::kOverLimit, wire, 0};
+    }
+    ++opaque_;
+    if (bit == kNoTier) {
+      table_.Insert(
+          wire, Mapping::Make(Mapping::kOpaque, kNoTier, parked_.Append(wire, model::kRootKey)));
+      TrimParked();
+    } else {
+      table_.Insert(wire, Mapping::Make(Mapping::kOpaque, bit, 0));
+      ++resident_;
+      Count(wire, bit, /*indexed=*/false, /*more=*/true);
+    }
+  }
+  return {};
+}
+
+std::uint32_t StreamLedger::Impl::Remove(model::Tier tier, std::span<const WireHash> hashes) {
+  const Tiers bit = TierBit(tier);
+  std::uint32_t unknown = 0;
+  for (std::size_t done = 0; done < hashes.size(); done += kAhead) {
+    const auto some = hashes.subspan(done, std::min(kAhead, hashes.size() - done));
+    for (const WireHash wire : some) table_.Prefetch(wire);
+    {
+      base::EpochGuard guard;
+      for (const WireHash wire : some) {
+        const Mapping* mapping = table_.Find(wire);
+        if (mapping != nullptr && mapping->indexed() && (mapping->tiers() & bit) != 0) {
+          view_.blocks.Prefetch(mapping->reference());
+        }
+      }
+    }
+    for (const WireHash wire : some) {
+      Mapping* mapping = table_.Find(wire);
+      if (mapping == nullptr) {
+        ++unknown;
+      } else if ((mapping->tiers() & bit) != 0) {
+        Lose(wire, *mapping, bit);
+        TrimParked();
+      }
+    }
+  }
+  return unknown;
+}
+
+void StreamLedger::Impl::ClearTier(model::Tier tier) {
+  const Tiers bit = TierBit(tier);
+  // A clear is a change of state: a match that has seen some of it tells nothing (C8).
+  if (synchronized()) PublishGeneration(generation_ + 2);
+  table_.ForEach([&](WireHash wire, Mapping& mapping) {
+    if ((mapping.tiers() & bit) != 0) Lose(wire, mapping, bit);
+  });
+  TrimParked();
+  NoteMemory();
+}
+
+void StreamLedger::Impl::ClearAll() {
+  if (synchronized()) PublishGeneration(generation_ + 2);
+  std::array<internal::KeyRef, kAhead> refs;
+  std::size_t count = 0;
+  const auto flush = [&] {
+    {
+      base::EpochGuard guard;
+      for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(refs[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) view_.blocks.ClearEvery(refs[i], place_.slot);
+    count = 0;
+  };
+  table_.ForEach([&](WireHash, const Mapping& mapping) {
+    if (!mapping.indexed() || mapping.tiers() == kNoTier) return;
+    refs[count++] = mapping.reference();
+    if (count == kAhead) flush();
+  });
+  flush();
+  table_.Clear();
+  parked_.Clear();
+  doubles_.Clear();
+  exact_.Clear();
+  resident_ = 0;
+  opaque_ = 0;
+  device_blocks_ = 0;
+  host_blocks_ = 0;
+  digest_ = 0;
+  NoteMemory();
+}
+
+void StreamLedger::Impl::Gain(WireHash wire, Mapping& mapping, Tiers tier) {
+  if (tier == kNoTier || (mapping.tiers() & tier) != 0) return;
+  if (mapping.indexed()) {
+    const ContentKey key = KeyOf(wire, mapping);
+    if (mapping.tiers() == kNoTier) Unpark(mapping);
+    Enter(wire, mapping, key, tier);
+    return;
+  }
+  if (mapping.tiers() == kNoTier) {
+    Unpark(mapping);
+    ++resident_;
+  }
+  mapping = Mapping::Make(Mapping::kOpaque, mapping.tiers() | tier, 0);
+  Count(wire, tier, /*indexed=*/false, /*more=*/true);
+}
+
+void StreamLedger::Impl::Enter(WireHash wire, Mapping& mapping, const ContentKey& key,
+                               Tiers tiers) {
+  const auto added = view_.blocks.Add(key, place_.slot, tiers);
+  const auto count = [tiers](Double& entry) {
+    entry.device += (tiers & kOnDevice) != 0 ? 1 : 0;
+    entry.host += (tiers & kOnHost) != 0 ? 1 : 0;
+  };
+  Double* entry = doubles_.Find(key);
+  Mapping::Kind kind = mapping.kind();
+  if (mapping.tiers() == kNoTier) {
+    ++resident_;
+    if (added.before != kNoTier) {
+      // Another hash of ours stands for the same content. So far its tiers are the key's bits.
+      if (entry == nullptr) {
+        entry = doubles_.Insert(key, {(added.before & kOnDevice) != 0 ? 1u : 0u,
+                                      (added.before & kOnHost) != 0 ? 1u : 0u, false});
+      }
+    } else if (added.twin) {
+      entry = doubles_.Insert(key, {0, 0, true});
+    }
+    kind = entry != nullptr && entry->exact ? Mapping::kExact : Mapping::kIndexed;
+    if (kind == Mapping::kExact) exact_.Insert(wire, key);
+  }
+  if (entry != nullptr) count(*entry);
+  mapping = Mapping::Make(kind, mapping.tiers() | tiers, view_.blocks.RefOf(key));
+  Count(wire, tiers, /*indexed=*/true, /*more=*/true);
+}
+
+model::ContentKey StreamLedger::Impl::Leave(WireHash wire, Mapping& mapping, Tiers tiers) {
+  ContentKey key;
+  if (doubles_.empty()) {
+    key = view_.blocks.ClearOnly(mapping.reference(), place_.slot, tiers).key;
+  } else {
+    key = KeyOf(wire, mapping);
+    Tiers last = tiers;
+    if (Double* entry = doubles_.Find(key); entry != nullptr) {
+      if ((tiers & kOnDevice) != 0 && --entry->device != 0) last &= ~kOnDevice;
+      if ((tiers & kOnHost) != 0 && --entry->host != 0) last &= ~kOnHost;
+      if (entry->device == 0 && entry->host == 0) doubles_.Erase(key);
+    }
+    if (last != kNoTier) view_.blocks.ClearKey(key, place_.slot, last);
+  }
+  Count(wire, tiers, /*indexed=*/true, /*more=*/false);
+  const Tiers left = mapping.tiers() & ~tiers;
+  if (left == kNoTier && mapping.kind() == Mapping::kExact) exact_.Erase(wire);
+  mapping = Mapping::Make(mapping.kind(), left, mapping.reference());
+  return key;
+}
+
+void StreamLedger::Impl::Lose(WireHash wire, Mapping& mapping, Tiers tiers) {
+  ContentKey key = model::kRootKey;
+  Mapping::Kind kind = Mapping::kOpaque;
+  if (mapping.indexed()) {
+    key = Leave(wire, mapping, tiers);
+    kind = Mapping::kIndexed;
+  } else {
+    Count(wire, tiers, /*indexed=*/false, /*more=*/false);
+    mapping = Mapping::Make(kind, mapping.tiers() & ~tiers, 0);
+  }
+  if (mapping.tiers() != kNoTier) return;
+  --resident_;
+  mapping = Mapping::Make(kind, kNoTier, parked_.Append(wire, key));
+}
+
+void StreamLedger::Impl::Unpark(Mapping& mapping) {
+  parked_.Remove(mapping.reference());
+  mapping = Mapping::Make(mapping.kind(), kNoTier, 0);
+}
+
+void StreamLedger::Impl::TrimParked() {
+  const std::size_t most = std::max<std::size_t>(1024, resident_ / 8);
+  while (parked_.size() > most) DropOldestParked();
+  if (parked_.IsSparse()) {
+    parked_.Repack([this](WireHash wire, std::uint32_t number) {
+      Mapping* mapping = table_.Find(wire);
+      *mapping = Mapping::Make(mapping->kind(), kNoTier, number);
+    });
+  }
+}
+
+void StreamLedger::Impl::DropOldestParked() {
+  const std::uint32_t number = parked_.oldest();
+  const WireHash wire = parked_.wire(number);
+  if (!table_.Find(wire)->indexed()) --opaque_;
+  table_.Erase(wire);
+  parked_.Remove(number);
+}
+
+bool StreamLedger::Impl::MakeRoom() {
+  if (table_.size() < limit()) return true;
+  if (parked_.size() == 0) return false;
+  DropOldestParked();
+  return true;
+}
+
+model::ContentKey StreamLedger::Impl::KeyOf(WireHash wire, const Mapping& mapping) {
+  if (mapping.tiers() == kNoTier) return parked_.key(mapping.reference());
+  if (mapping.kind() == Mapping::kExact) return *exact_.Find(wire);
+  std::vector<internal::PrefixView::OwnEntry> more;
+  std::array<internal::PrefixView::OwnEntry, 4> few;
+  std::span<internal::PrefixView::OwnEntry> own(few);
+  std::uint32_t count = view_.blocks.Own(mapping.reference(), place_.slot, own);
+  if (count > own.size()) {
+    more.resize(count);
+    own = more;
+    count = view_.blocks.Own(mapping.reference(), place_.slot, own);
+  }
+  for (const auto& candidate : own.first(count)) {
+    if (count == 1) return candidate.key;
+    const Double* entry = doubles_.Find(candidate.key);
+    if (entry == nullptr || !entry->exact) return candidate.key;  // M2
+  }
+  XMS_ASSERT(false && "a resident mapping has an entry");
+  return {};
+}
+
+void StreamLedger::Impl::Count(WireHash wire, Tiers tiers, bool indexed, bool more) {
+  const std::uint64_t one = more ? 1 : ~std::uint64_t{0};
+  for (const Tiers tier : {kOnDevice, kOnHost}) {
+    if ((tiers & tier) == 0) continue;
+    digest_ += one * Mix(wire.value + tier * 0x9E3779B97F4A7C15u);
+    if (indexed) (tier == kOnDevice ? device_blocks_ : host_blocks_) += one;
+  }
+}
+
+void StreamLedger::Impl::PublishGeneration(std::uint64_t generation) {
+  generation_ = generation;
+  index_.generation[place_.slot].store(generation, std::memory_order_release);  // G1
+}
+
+void StreamLedger::Impl::Unsynchronize(std::string reason) {
+  internal::SlotStatus& status = index_.status[place_.slot];
+  base::MutexLock lock(status.mu);
+  if (synchronized()) PublishGeneration(generation_ + 1);
+  status.error = std::move(reason);
+}
+
+void StreamLedger::Impl::Synchronize(model::StreamSeq sequence) {
+  {
+    internal::SlotStatus& status = index_.status[place_.slot];
+    base::MutexLock lock(status.mu);
+    status.sequence = sequence;
+    status.sequence_valid = true;
+    status.device_blocks = device_blocks_;
+    status.host_blocks = host_blocks_;
+    status.error.clear();
+    PublishGeneration(generation_ + (synchronized() ? 2 : 1));
+  }
+  NoteMemory();
+}
+
+void StreamLedger::Impl::Advance(model::StreamSeq sequence) {
+  {
+    internal::SlotStatus& status = index_.status[place_.slot];
+    base::MutexLock lock(status.mu);
+    status.sequence = sequence;
+    status.sequence_valid = true;
+    status.device_blocks = device_blocks_;
+    status.host_blocks = host_blocks_;
+  }
+  NoteMemory();
+}
+
+void StreamLedger::Impl::ForgetSequence() {
+  internal::SlotStatus& status = index_.status[place_.slot];
+  base::MutexLock lock(status.mu);
+  status.sequence = {};
+  status.sequence_valid = false;
+}
+
+// Also the place where tables that were replaced in this batch are given back, once their readers
+// have left.
+void StreamLedger::Impl::NoteMemory() {
+  index_.status[place_.slot].ledger_bytes.store(
+      sizeof(*this) + table_.bytes() + parked_.bytes() + doubles_.bytes() + exact_.bytes(),
+      std::memory_order_relaxed);
+  base::EpochCollect();
+}
+
+StreamLedger::StreamLedger(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StreamLedger::~StreamLedger() = default;
+
+const StreamInfo& StreamLedger::info() const { return impl_->info(); }
+
+ApplyResult StreamLedger::Store(model::Tier tier, std::span<const model::WireHash> hashes,
+                                std::optional<model::WireHash> parent,
+                                std::span<const std::uint32_t> tokens, Orphans orphans) {
+  return impl_->Store(tier, hashes, parent, tokens, orphans);
+}
+ApplyResult StreamLedger::StoreKnown(model::Tier tier, std::span<const model::WireHash> hashes) {
+  return impl_->StoreKnown(tier, hashes);
+}
+ApplyResult StreamLedger::StoreOpaque(std::optional<model::Tier> tier,
+                                      std::span<const model::WireHash> hashes) {
+  return impl_->StoreOpaque(tier, hashes);
+}
+std::uint32_t StreamLedger::Remove(model::Tier tier, std::span<const model::WireHash> hashes) {
+  return impl_->Remove(tier, hashes);
+}
+void StreamLedger::ClearTier(model::Tier tier) { impl_->ClearTier(tier); }
+void StreamLedger::ClearAll() { impl_->ClearAll(); }
+
+void StreamLedger::Unsynchronize(std::string reason) { impl_->Unsynchronize(std::move(reason)); }
+void StreamLedger::Synchronize(model::StreamSeq sequence) { impl_->Synchronize(sequence); }
+void StreamLedger::Advance(model::StreamSeq sequence) { impl_->Advance(sequence); }
+void StreamLedger::ForgetSequence() { impl_->ForgetSequence(); }
+
+bool StreamLedger::synchronized() const { return impl_->synchronized(); }
+std::uint64_t StreamLedger::mappings() const { return impl_->mappings(); }
+std::uint64_t StreamLedger::opaque_mappings() const { return impl_->opaque_mappings(); }
+std::uint64_t StreamLedger::limit() const { return impl_->limit(); }
+std::uint64_t StreamLedger::digest() const { return impl_->digest(); }
+
+}  // namespace xms::kv_index
