@@ -27,6 +27,10 @@ std::uint64_t Mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+std::uint64_t DigestOf(model::WireHash wire, internal::Tiers tier) {
+  return Mix(wire.value + tier * 0x9E3779B97F4A7C15u);
+}
+
 }  // namespace
 
 std::uint64_t StreamLedger::Impl::HashOfWire::operator()(const WireHash& wire) const {
@@ -368,7 +372,7 @@ void StreamLedger::Impl::Count(WireHash wire, Tiers tiers, bool indexed, bool mo
   const std::uint64_t one = more ? 1 : ~std::uint64_t{0};
   for (const Tiers tier : {kOnDevice, kOnHost}) {
     if ((tiers & tier) == 0) continue;
-    digest_ += one * Mix(wire.value + tier * 0x9E3779B97F4A7C15u);
+    digest_ += one * DigestOf(wire, tier);
     if (indexed) (tier == kOnDevice ? device_blocks_ : host_blocks_) += one;
   }
 }
@@ -460,5 +464,8 @@ std::uint64_t StreamLedger::mappings() const { return impl_->mappings(); }
 std::uint64_t StreamLedger::opaque_mappings() const { return impl_->opaque_mappings(); }
 std::uint64_t StreamLedger::limit() const { return impl_->limit(); }
 std::uint64_t StreamLedger::digest() const { return impl_->digest(); }
+std::uint64_t StreamLedger::DigestTerm(model::WireHash hash, model::Tier tier) {
+  return DigestOf(hash, TierBit(tier));
+}
 
 }  // namespace xms::kv_index

@@ -92,6 +92,8 @@ class StreamLedger {
   // Order-independent sum over resident mappings (wire hash and tier, opaque included), for comparing
   // replicas and snapshots.
   std::uint64_t digest() const;
+  // What one resident mapping adds to it.
+  static std::uint64_t DigestTerm(model::WireHash hash, model::Tier tier);
 
  private:
   friend class KvIndex;
