@@ -29,7 +29,7 @@
 
 namespace xms::kv_index {
 
-class StreamLedger::Impl {
+struct StreamLedger::Impl {
  public:
   Impl(internal::IndexState& index, internal::IndexState::Opened opened);
   ~Impl();
