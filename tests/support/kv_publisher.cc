@@ -8,37 +8,21 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "base/mutex.h"
-#include "kv_events/encoder.h"
 
 namespace xms::testing {
 namespace {
 
-using kv_events::EventKind;
-using kv_events::EventScope;
-using kv_events::KvBatch;
-using kv_events::KvEvent;
 using model::Tier;
-using model::WireHash;
 
-constexpr std::uint64_t kReserved = UINT64_MAX;
 constexpr auto kWaitLimit = std::chrono::seconds(20);
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "KvPublisher: %s: %s\n", what, zmq_strerror(zmq_errno()));
   std::abort();
-}
-
-std::uint64_t Mix(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15u;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
 }
 
 void SetOption(void* socket, int option, int value) {
@@ -70,112 +54,13 @@ Frames ReceiveMessage(void* socket) {
   }
 }
 
-EventScope ScopeOf(Tier tier) {
-  return tier == Tier::kDevice ? EventScope::kDevice : EventScope::kHost;
-}
-
 }  // namespace
 
-Tokens MakePrompt(std::uint32_t seed, std::size_t blocks, std::uint32_t block_size) {
-  Tokens tokens;
-  for (std::size_t i = 0; i < blocks * block_size; ++i) {
-    tokens.push_back(static_cast<std::uint32_t>(Mix(Mix(seed) + i)));
-  }
-  return tokens;
-}
-
-std::vector<WireHash> HashesOf(std::span<const std::uint32_t> tokens, std::uint32_t block_size) {
-  std::vector<WireHash> hashes;
-  std::uint64_t hash = block_size;
-  for (std::size_t i = 0; i < tokens.size() / block_size * block_size; ++i) {
-    hash = Mix(hash ^ (std::uint64_t{tokens[i]} << 8));
-    if ((i + 1) % block_size == 0) hashes.push_back({hash});
-  }
-  return hashes;
-}
-
-std::string BigEndian64(std::uint64_t value) {
-  std::string bytes(8, '\0');
-  for (int i = 7; i >= 0; --i, value >>= 8)
-    bytes[static_cast<std::size_t>(i)] = static_cast<char>(value & 0xff);
-  return bytes;
-}
-
-// --- KvBatchBuilder
-
-KvBatchBuilder::KvBatchBuilder(std::uint32_t block_size, std::int32_t dp_rank)
-    : block_size_(block_size) {
-  batch_.timestamp = 1760000000.25;
-  batch_.dp_rank = dp_rank;
-}
-
-KvEvent& KvBatchBuilder::Add(EventKind kind, Tier tier) {
-  KvEvent& event = batch_.events.emplace_back();
-  event.kind = kind;
-  event.scope = ScopeOf(tier);
-  event.first_hash = static_cast<std::uint32_t>(batch_.hashes.size());
-  event.first_token = static_cast<std::uint32_t>(batch_.tokens.size());
-  return event;
-}
-
-void KvBatchBuilder::AddHashes(KvEvent& event, std::span<const std::uint32_t> prompt,
-                               std::size_t first, std::size_t count) {
-  const std::vector<WireHash> hashes = HashesOf(prompt, block_size_);
-  count = std::min(count, hashes.size() - first);
-  event.hash_count = static_cast<std::uint32_t>(count);
-  for (std::size_t i = first; i < first + count; ++i) batch_.hashes.push_back(hashes[i]);
-}
-
-KvBatchBuilder& KvBatchBuilder::Store(Tier tier, std::span<const std::uint32_t> prompt,
-                                      std::size_t first, std::size_t count) {
-  KvEvent& event = Add(EventKind::kStore, tier);
-  AddHashes(event, prompt, first, count);
-  if (first > 0) {
-    event.has_parent = true;
-    event.parent = HashesOf(prompt, block_size_)[first - 1];
-  }
-  const auto tokens =
-      prompt.subspan(first * block_size_, std::size_t{event.hash_count} * block_size_);
-  event.token_count = static_cast<std::uint32_t>(tokens.size());
-  batch_.tokens.insert(batch_.tokens.end(), tokens.begin(), tokens.end());
-  return *this;
-}
-
-KvBatchBuilder& KvBatchBuilder::Replicate(Tier tier, std::span<const std::uint32_t> prompt,
-                                          std::size_t first, std::size_t count) {
-  AddHashes(Add(EventKind::kReplica, tier), prompt, first, count);
-  return *this;
-}
-
-KvBatchBuilder& KvBatchBuilder::Remove(Tier tier, std::span<const std::uint32_t> prompt,
-                                       std::size_t first, std::size_t count) {
-  AddHashes(Add(EventKind::kRemove, tier), prompt, first, count);
-  return *this;
-}
-
-KvBatchBuilder& KvBatchBuilder::Clear(std::optional<Tier> tier) {
-  Add(EventKind::kClear, Tier::kDevice).scope = tier ? ScopeOf(*tier) : EventScope::kAll;
-  return *this;
-}
-
-std::string Encode(const KvBatchBuilder& builder) {
-  std::vector<std::byte> bytes;
-  kv_events::EncodeBatch(builder.batch(), builder.block_size(), bytes);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// --- KvPublisher
-
 struct KvPublisher::Impl {
-  // A block that was stored and is still known; `resident` by tier.
-  struct Block {
-    std::uint64_t order = 0;
-    std::optional<WireHash> parent;
-    Tokens tokens;
-    bool resident[2] = {false, false};
-  };
-
-  explicit Impl(Options given) : options(std::move(given)), next_sequence(options.first_sequence) {
+  explicit Impl(Options given)
+      : options(std::move(given)),
+        truth(options.block_size, options.dp_rank),
+        next_sequence(options.first_sequence) {
     wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake < 0) Die("eventfd");
   }
@@ -278,111 +163,13 @@ struct KvPublisher::Impl {
       if (scripted_times != SIZE_MAX) --scripted_times;
       messages = scripted;
     } else {
-      messages = ProperAnswer();
+      messages = truth.SnapshotAnswer(next_sequence - 1, parts);
       if (!terminating) messages.pop_back();
     }
     for (Frames& message : messages) {
       message.insert(message.begin(), identity);
       SendMessage(router,
                   message);  // fails when the requester has left already, which is its right
-    }
-  }
-
-  std::vector<Frames> ProperAnswer() XMS_REQUIRES(mu) {
-    const std::string watermark = BigEndian64(next_sequence - 1);
-    std::vector<const std::pair<const std::uint64_t, Block>*> blocks;
-    for (const auto& entry : truth) {
-      if (entry.second.resident[0] || entry.second.resident[1]) blocks.push_back(&entry);
-    }
-    std::sort(blocks.begin(), blocks.end(),
-              [](const auto* a, const auto* b) { return a->second.order < b->second.order; });
-    std::vector<Frames> messages;
-    for (std::size_t part = 0; part < parts; ++part) {
-      KvBatch batch;
-      batch.timestamp = 1760000000.25;
-      batch.dp_rank = options.dp_rank;
-      for (std::size_t i = blocks.size() * part / parts; i < blocks.size() * (part + 1) / parts;
-           ++i) {
-        AppendBlock(batch, {blocks[i]->first}, blocks[i]->second);
-      }
-      std::vector<std::byte> bytes;
-      kv_events::EncodeBatch(batch, options.block_size, bytes);
-      messages.push_back(
-          {"", watermark, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
-    }
-    messages.push_back({"", BigEndian64(kReserved), ""});
-    return messages;
-  }
-
-  // A store with tokens in one tier, and a replica without them when the block is in both.
-  static void AppendBlock(KvBatch& batch, WireHash hash, const Block& block) {
-    KvEvent store;
-    store.kind = EventKind::kStore;
-    store.scope = block.resident[0] ? EventScope::kDevice : EventScope::kHost;
-    store.has_parent = block.parent.has_value();
-    store.parent = block.parent.value_or(WireHash{});
-    store.first_hash = static_cast<std::uint32_t>(batch.hashes.size());
-    store.hash_count = 1;
-    store.first_token = static_cast<std::uint32_t>(batch.tokens.size());
-    store.token_count = static_cast<std::uint32_t>(block.tokens.size());
-    batch.hashes.push_back(hash);
-    batch.tokens.insert(batch.tokens.end(), block.tokens.begin(), block.tokens.end());
-    batch.events.push_back(store);
-    if (!block.resident[0] || !block.resident[1]) return;
-    KvEvent replica;
-    replica.kind = EventKind::kReplica;
-    replica.scope = EventScope::kHost;
-    replica.first_hash = static_cast<std::uint32_t>(batch.hashes.size());
-    replica.hash_count = 1;
-    replica.first_token = static_cast<std::uint32_t>(batch.tokens.size());
-    batch.hashes.push_back(hash);
-    batch.events.push_back(replica);
-  }
-
-  void Apply(const KvBatch& batch) XMS_REQUIRES(mu) {
-    for (const KvEvent& event : batch.events) {
-      const std::size_t tier = event.scope == EventScope::kHost ? 1 : 0;
-      std::optional<WireHash> parent;
-      if (event.has_parent) parent = event.parent;
-      std::size_t token = event.first_token;
-      switch (event.kind) {
-        case EventKind::kStore:
-          for (const WireHash hash : batch.HashesOf(event)) {
-            const auto [entry, fresh] = truth.try_emplace(hash.value);
-            if (fresh) {
-              entry->second.order = next_order++;
-              entry->second.parent = parent;
-              const auto first = batch.tokens.begin() + static_cast<std::ptrdiff_t>(token);
-              entry->second.tokens.assign(first, first + options.block_size);
-            }
-            entry->second.resident[tier] = true;
-            parent = hash;
-            token += options.block_size;
-          }
-          break;
-        case EventKind::kReplica:
-          for (const WireHash hash : batch.HashesOf(event)) {
-            if (const auto entry = truth.find(hash.value); entry != truth.end())
-              entry->second.resident[tier] = true;
-          }
-          break;
-        case EventKind::kRemove:
-          for (const WireHash hash : batch.HashesOf(event)) {
-            if (const auto entry = truth.find(hash.value); entry != truth.end())
-              entry->second.resident[tier] = false;
-          }
-          break;
-        case EventKind::kClear:
-          for (auto& [hash, block] : truth) {
-            if (event.scope == EventScope::kAll)
-              block.resident[0] = block.resident[1] = false;
-            else
-              block.resident[tier] = false;
-          }
-          break;
-        case EventKind::kIgnored:
-          break;
-      }
     }
   }
 
@@ -417,8 +204,7 @@ struct KvPublisher::Impl {
   base::Mutex mu;
   base::CondVar changed;
   void* xpub XMS_GUARDED_BY(mu) = nullptr;
-  std::map<std::uint64_t, Block> truth XMS_GUARDED_BY(mu);
-  std::uint64_t next_order XMS_GUARDED_BY(mu) = 0;
+  KvTruth truth XMS_GUARDED_BY(mu);
   std::uint64_t next_sequence XMS_GUARDED_BY(mu);
   std::size_t to_lose XMS_GUARDED_BY(mu) = 0;
   std::size_t subscriptions XMS_GUARDED_BY(mu) = 0;
@@ -464,7 +250,7 @@ KvBatchBuilder KvPublisher::NewBatch() const {
 std::uint64_t KvPublisher::Publish(const KvBatchBuilder& builder) {
   const std::string payload = Encode(builder);
   base::MutexLock lock(impl_->mu);
-  impl_->Apply(builder.batch());
+  impl_->truth.Apply(builder.batch());
   return impl_->Send(payload);
 }
 
@@ -495,7 +281,7 @@ void KvPublisher::SendFrames(const Frames& frames) {
 
 void KvPublisher::ForgetSilently() {
   base::MutexLock lock(impl_->mu);
-  impl_->truth.clear();
+  impl_->truth.Forget();
 }
 
 void KvPublisher::SetNextSequence(std::uint64_t sequence) {
@@ -505,7 +291,7 @@ void KvPublisher::SetNextSequence(std::uint64_t sequence) {
 
 void KvPublisher::RestartInPlace() {
   base::MutexLock lock(impl_->mu);
-  impl_->truth.clear();
+  impl_->truth.Forget();
   impl_->next_sequence = impl_->options.first_sequence;
 }
 
@@ -562,7 +348,7 @@ void KvPublisher::AnswerProperly() {
 
 std::vector<Frames> KvPublisher::ProperAnswer() const {
   base::MutexLock lock(impl_->mu);
-  return impl_->ProperAnswer();
+  return impl_->truth.SnapshotAnswer(impl_->next_sequence - 1, impl_->parts);
 }
 
 std::size_t KvPublisher::snapshot_requests() const {
@@ -594,27 +380,12 @@ std::uint64_t KvPublisher::last_sequence() const {
 
 std::size_t KvPublisher::resident_blocks(Tier tier) const {
   base::MutexLock lock(impl_->mu);
-  return static_cast<std::size_t>(std::count_if(
-      impl_->truth.begin(), impl_->truth.end(),
-      [&](const auto& entry) { return entry.second.resident[static_cast<std::size_t>(tier)]; }));
+  return impl_->truth.resident_blocks(tier);
 }
 
-KvPublisher::Expectation KvPublisher::Expected(std::span<const std::uint32_t> prompt) const {
-  const std::uint32_t block_size = impl_->options.block_size;
+Expectation KvPublisher::Expected(std::span<const std::uint32_t> prompt) const {
   base::MutexLock lock(impl_->mu);
-  Expectation expectation;
-  for (const WireHash hash : HashesOf(prompt, block_size)) {
-    const auto entry = impl_->truth.find(hash.value);
-    if (entry == impl_->truth.end()) break;
-    if (entry->second.resident[0]) {
-      expectation.device_tokens += block_size;
-    } else if (entry->second.resident[1]) {
-      expectation.host_only_tokens += block_size;
-    } else {
-      break;
-    }
-  }
-  return expectation;
+  return impl_->truth.Expected(prompt);
 }
 
 DiscoveredEngine MakeEngine(std::size_t ranks, std::uint32_t event_offset,

@@ -6,11 +6,9 @@
 //             it tests.
 // Threads     Every public function: any thread. Snapshots are answered on a thread of its own,
 //             from the truth at the moment of the answer.
-// Truth       What this engine holds, block by block and tier by tier. Every batch that is
-//             published (or lost on purpose) changes it first, so `Expected` says what a
-//             directory that is up to date must answer.
-// Blocks      A prompt's blocks get 64-bit hashes derived from everything up to their end, so
-//             that two prompts with a common prefix share its blocks, as in an engine.
+// Truth       What this engine holds (kv_truth.h). Every batch that is published (or lost on
+//             purpose) changes it first, so `Expected` says what a directory that is up to date
+//             must answer.
 // Ports       Binds to port 0 unless told otherwise. Restart and Reconnect bind the same ports
 //             again.
 // Failure     What cannot happen in a healthy test environment (no port, no thread) aborts with a
@@ -19,58 +17,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "kv_events/kv_batch.h"
 #include "model/ids.h"
+#include "tests/support/kv_truth.h"
 
 namespace xms::testing {
-
-using Tokens = std::vector<std::uint32_t>;
-using Frames = std::vector<std::string>;
-
-// `blocks` blocks of distinct tokens; prompts of different seeds share nothing.
-Tokens MakePrompt(std::uint32_t seed, std::size_t blocks, std::uint32_t block_size = 4);
-
-// The wire hashes of a prompt's complete blocks.
-std::vector<model::WireHash> HashesOf(std::span<const std::uint32_t> tokens,
-                                      std::uint32_t block_size = 4);
-
-std::string BigEndian64(std::uint64_t value);
-
-// One batch, event by event. Blocks are named by a prompt and a range of its blocks.
-class KvBatchBuilder {
- public:
-  static constexpr std::size_t kAll = SIZE_MAX;
-
-  explicit KvBatchBuilder(std::uint32_t block_size = 4, std::int32_t dp_rank = 0);
-  KvBatchBuilder& Store(model::Tier tier, std::span<const std::uint32_t> prompt,
-                        std::size_t first = 0, std::size_t count = kAll);
-  KvBatchBuilder& Replicate(model::Tier tier, std::span<const std::uint32_t> prompt,
-                            std::size_t first = 0,
-                            std::size_t count = kAll);  // without tokens
-  KvBatchBuilder& Remove(model::Tier tier, std::span<const std::uint32_t> prompt,
-                         std::size_t first = 0, std::size_t count = kAll);
-  KvBatchBuilder& Clear(std::optional<model::Tier> tier = std::nullopt);
-
-  const kv_events::KvBatch& batch() const { return batch_; }
-  std::uint32_t block_size() const { return block_size_; }
-
- private:
-  kv_events::KvEvent& Add(kv_events::EventKind kind, model::Tier tier);
-  void AddHashes(kv_events::KvEvent& event, std::span<const std::uint32_t> prompt,
-                 std::size_t first, std::size_t count);
-
-  std::uint32_t block_size_;
-  kv_events::KvBatch batch_;
-};
-
-// Payload bytes as an engine writes them.
-std::string Encode(const KvBatchBuilder& builder);
 
 class KvPublisher {
  public:
@@ -149,11 +104,6 @@ class KvPublisher {
   std::uint64_t last_sequence() const;  // next − 1, so 2^64 − 1 before 0 was published
   std::size_t resident_blocks(model::Tier tier) const;
 
-  struct Expectation {
-    std::uint32_t device_tokens = 0;
-    std::uint32_t host_only_tokens = 0;
-    bool operator==(const Expectation&) const = default;
-  };
   Expectation Expected(std::span<const std::uint32_t> prompt) const;
 
  private:
