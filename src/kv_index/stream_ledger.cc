@@ -368,6 +368,11 @@ model::ContentKey StreamLedger::Impl::KeyOf(WireHash wire, const Mapping& mappin
   return {};
 }
 
+bool StreamLedger::Impl::Indexed(WireHash hash) {
+  const Mapping* mapping = table_.Find(hash);
+  return mapping != nullptr && mapping->indexed();
+}
+
 void StreamLedger::Impl::Count(WireHash wire, Tiers tiers, bool indexed, bool more) {
   const std::uint64_t one = more ? 1 : ~std::uint64_t{0};
   for (const Tiers tier : {kOnDevice, kOnHost}) {
@@ -462,6 +467,7 @@ void StreamLedger::ForgetSequence() { impl_->ForgetSequence(); }
 bool StreamLedger::synchronized() const { return impl_->synchronized(); }
 std::uint64_t StreamLedger::mappings() const { return impl_->mappings(); }
 std::uint64_t StreamLedger::opaque_mappings() const { return impl_->opaque_mappings(); }
+bool StreamLedger::Indexed(model::WireHash hash) const { return impl_->Indexed(hash); }
 std::uint64_t StreamLedger::limit() const { return impl_->limit(); }
 std::uint64_t StreamLedger::digest() const { return impl_->digest(); }
 std::uint64_t StreamLedger::DigestTerm(model::WireHash hash, model::Tier tier) {

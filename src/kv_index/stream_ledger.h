@@ -88,6 +88,8 @@ class StreamLedger {
   bool synchronized() const;
   std::uint64_t mappings() const;
   std::uint64_t opaque_mappings() const;
+  // The hash is known and indexed, whether resident or not.
+  bool Indexed(model::WireHash hash) const;
   std::uint64_t limit() const;
   // Order-independent sum over resident mappings (wire hash and tier, opaque included), for comparing
   // replicas and snapshots.

@@ -54,6 +54,7 @@ struct StreamLedger::Impl {
   bool synchronized() const { return (generation_ & 1) != 0; }
   std::uint64_t mappings() const { return table_.size(); }
   std::uint64_t opaque_mappings() const { return opaque_; }
+  bool Indexed(model::WireHash hash);
   std::uint64_t limit() const { return index_.options.max_blocks_per_stream; }
   std::uint64_t digest() const { return digest_; }
 
