@@ -1,0 +1,108 @@
+#include "kv_directory/recovery/apply.h"
+
+#include <optional>
+
+#include "base/str_cat.h"
+#include "model/ids.h"
+
+namespace xms::kv_directory {
+namespace {
+
+using base::StrCat;
+using kv_events::EventKind;
+using kv_events::EventScope;
+using kv_events::KvEvent;
+using kv_index::ApplyCode;
+using kv_index::ApplyResult;
+using kv_index::StreamLedger;
+using model::Tier;
+
+std::optional<Tier> TierOf(EventScope scope) {
+  switch (scope) {
+    case EventScope::kDevice:
+      return Tier::kDevice;
+    case EventScope::kHost:
+      return Tier::kHost;
+    case EventScope::kAll:
+    case EventScope::kUnknown:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::string Hex(model::WireHash hash) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text(16, '0');
+  std::uint64_t value = hash.value;
+  for (std::size_t i = text.size(); i-- > 0; value >>= 4) text[i] = kDigits[value & 15];
+  return text;
+}
+
+void Judge(const ApplyResult& result, const StreamLedger& ledger, ApplyOutcome& outcome) {
+  using Code = ApplyOutcome::Code;
+  outcome.unknown_stores += result.unknown_hashes;
+  switch (result.code) {
+    case ApplyCode::kApplied:
+      return;
+    case ApplyCode::kUnknownParent:
+      outcome.code = Code::kUnknownParent;
+      outcome.error = StrCat("a block was stored under parent ", Hex(result.culprit),
+                             ", which nothing has named before");
+      return;
+    case ApplyCode::kConflict:
+      outcome.code = Code::kConflict;
+      outcome.error = StrCat("hash ", Hex(result.culprit),
+                             " was stored again with other tokens or another parent");
+      return;
+    case ApplyCode::kOverLimit:
+      outcome.code = Code::kOverLimit;
+      outcome.error = StrCat("more than max_blocks_per_stream ", ledger.limit(),
+                             " blocks published; raise it above what the engine can hold");
+      return;
+  }
+}
+
+}  // namespace
+
+ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
+                        StreamLedger::Orphans orphans) {
+  ApplyOutcome outcome;
+  for (const KvEvent& event : batch.events) {
+    const std::optional<Tier> tier = TierOf(event.scope);
+    const auto hashes = batch.HashesOf(event);
+    switch (event.kind) {
+      case EventKind::kStore: {
+        std::optional<model::WireHash> parent;
+        if (event.has_parent) parent = event.parent;
+        Judge(ledger.Store(tier.value_or(Tier::kDevice), hashes, parent, batch.TokensOf(event),
+                           orphans),
+              ledger, outcome);
+        break;
+      }
+      case EventKind::kReplica:
+        Judge(ledger.StoreKnown(tier.value_or(Tier::kDevice), hashes), ledger, outcome);
+        break;
+      case EventKind::kRemove:
+        outcome.unknown_removals += ledger.Remove(tier.value_or(Tier::kDevice), hashes);
+        break;
+      case EventKind::kClear:
+        if (event.scope == EventScope::kAll) {
+          ledger.ClearAll();
+        } else if (tier) {
+          ledger.ClearTier(*tier);
+        } else {
+          outcome.code = ApplyOutcome::Code::kUnknownClear;
+          outcome.error = "a medium that is neither Device nor Host was cleared";
+        }
+        break;
+      case EventKind::kIgnored:
+        ++outcome.ignored[static_cast<std::size_t>(event.reason)];
+        if (event.ignored_store) Judge(ledger.StoreOpaque(tier, hashes), ledger, outcome);
+        break;
+    }
+    if (!outcome.ok()) return outcome;
+  }
+  return outcome;
+}
+
+}  // namespace xms::kv_directory

@@ -1,0 +1,90 @@
+#include "kv_directory/recovery/snapshot_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/str_cat.h"
+
+namespace xms::kv_directory {
+
+using base::StrCat;
+
+std::string TooLarge(std::string_view what, std::uint64_t bytes, const Limits& limits) {
+  return StrCat(what, " of ", bytes, " bytes is over max_message_bytes ", limits.max_message_bytes,
+                "; raise it to at least ", bytes);
+}
+
+std::string TooLargeToMeasure(std::string_view what, std::string_view endpoint,
+                              const Limits& limits) {
+  const std::uint64_t limit = 2 * limits.max_message_bytes;
+  return StrCat("the connection to ", endpoint, " ended on a ", what, " over ", limit,
+                " bytes, size unknown (or on bytes that are not ZeroMQ); raise max_message_bytes ",
+                limits.max_message_bytes, " above ", limit);
+}
+
+std::string SequenceBefore(std::uint64_t next) {
+  return next == 0 ? std::string("nothing") : StrCat(next - 1);
+}
+
+kv_events::DecoderOptions DecoderOptionsFor(const StreamSpec& spec) {
+  return {.dp_rank = spec.key.rank.value, .block_size = spec.block_size};
+}
+
+SnapshotReader::SnapshotReader(const StreamSpec& spec, const Limits& limits,
+                               const StreamMetrics& metrics)
+    : spec_(spec), limits_(limits), metrics_(metrics), decoder_options_(DecoderOptionsFor(spec)) {}
+
+void SnapshotReader::Reset() {
+  next_.reset();
+  parts_ = {};
+  wire_bytes_ = 0;
+  error_.clear();
+}
+
+bool SnapshotReader::IsEmpty() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const kv_events::KvBatch& part) { return part.hashes.empty(); });
+}
+
+SnapshotReader::State SnapshotReader::Add(Message message) {
+  if (!error_.empty()) return State::kBad;
+  const std::size_t bytes = TotalBytes(message);
+  metrics_.bytes.Increment(static_cast<double>(bytes));
+  const ReplyFrames reply = ParseReply(message, spec_.topic);
+  if (reply.kind == ReplyFrames::Kind::kBad) {
+    metrics_.frame_errors.Increment();
+    return Fail(ExchangeOutcome::kDamaged, reply.error);
+  }
+  if (reply.kind == ReplyFrames::Kind::kTerminator) {
+    if (next_) return State::kWhole;
+    return Fail(ExchangeOutcome::kDamaged, "the snapshot ended before it began");
+  }
+  const std::uint64_t next = reply.watermark + 1;
+  if (next_ && *next_ != next) {
+    return Fail(ExchangeOutcome::kDamaged,
+                StrCat("the snapshot's parts disagree about their watermark: ",
+                       SequenceBefore(*next_), " and ", SequenceBefore(next)));
+  }
+  next_ = next;
+  wire_bytes_ += bytes;
+  if (wire_bytes_ > limits_.max_message_bytes) {
+    metrics_.message_limits.Increment();
+    return Fail(ExchangeOutcome::kLimit, TooLarge("snapshot", wire_bytes_, limits_));
+  }
+  const kv_events::DecodeOutcome outcome =
+      kv_events::DecodeBatch(reply.payload, decoder_options_, parts_.emplace_back());
+  if (outcome.ok()) return State::kMore;
+  metrics_.parse_errors[static_cast<std::size_t>(outcome.code)].Increment();
+  return Fail(
+      ExchangeOutcome::kDamaged,
+      StrCat("snapshot: ", kv_events::Describe(outcome, decoder_options_, reply.payload.size())));
+}
+
+SnapshotReader::State SnapshotReader::Fail(ExchangeOutcome outcome, std::string error) {
+  parts_ = {};
+  outcome_ = outcome;
+  error_ = std::move(error);
+  return State::kBad;
+}
+
+}  // namespace xms::kv_directory

@@ -1,0 +1,255 @@
+// StreamMachine, the half that uses snapshots: recovery (D2, D3) and reconciliation (D7).
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "base/str_cat.h"
+#include "kv_directory/recovery/apply.h"
+#include "kv_directory/recovery/resident_set.h"
+#include "kv_directory/recovery/stream_machine.h"
+
+namespace xms::kv_directory {
+namespace {
+
+using base::Duration;
+using base::SteadyTime;
+using base::StrAppend;
+using base::StrCat;
+using kv_index::StreamLedger;
+using std::chrono::milliseconds;
+
+// A snapshot can overtake live batches on their own connection; this is how long they may take.
+constexpr milliseconds kHold{100};
+constexpr int kSilentMovesThatCondemn = 2;
+// The second snapshot follows the first synchronization within this time.
+constexpr milliseconds kSecondSnapshotFrom{200};
+constexpr milliseconds kSecondSnapshotTo{500};
+
+std::size_t HashCount(const SnapshotReader& snapshot, const BatchLog& log) {
+  std::size_t count = 0;
+  for (const auto& part : snapshot.parts()) count += part.hashes.size();
+  for (const auto& entry : log.entries()) count += entry.batch.hashes.size();
+  return count;
+}
+
+}  // namespace
+
+// --- recovery
+
+void StreamMachine::TryRecovery(SteadyTime now) {
+  if (phase_ != Phase::kWaiting || now < attempt_at_) return;
+  phase_ = Phase::kRecovering;
+  stage_ = Stage::kConnecting;
+  retrying_ = true;
+  exchange_deadline_ = now + limits_.replay_timeout;
+  actions_.OpenExchange();
+}
+
+bool StreamMachine::Covered(const BatchLog::Entry& entry, std::uint64_t next) const {
+  const bool news = entry.sequence == 0 && snapshot_.next() == 1 && snapshot_.IsEmpty();
+  return entry.sequence < next && !news;
+}
+
+std::string StreamMachine::CheckBuffer(std::uint64_t next, ExchangeOutcome& outcome) const {
+  for (const BatchLog::Entry& entry : log_.entries()) {
+    if (Covered(entry, next)) continue;
+    if (!entry.damage.empty()) {
+      outcome = ExchangeOutcome::kDamaged;
+      return entry.damage;
+    }
+    if (entry.sequence > next) {
+      outcome = ExchangeOutcome::kGap;
+      return StrCat("the snapshot ends at ", SequenceBefore(next),
+                    " and the next batch that came is ", entry.sequence);
+    }
+    next = entry.sequence + 1;
+  }
+  return "";
+}
+
+void StreamMachine::FinishRecovery(SteadyTime now) {
+  const std::uint64_t next = snapshot_.next();
+  if (seen_at_request_ && *seen_at_request_ >= next) {
+    CountExchange(ExchangeOutcome::kBehind);
+    PublisherWentBack(StrCat("the snapshot ends at ", SequenceBefore(next), ", but batch ",
+                             *seen_at_request_, " came before it was asked for"),
+                      now);
+    return;
+  }
+  zero_may_come_ = next == 1 && snapshot_.IsEmpty();
+  ExchangeOutcome outcome = ExchangeOutcome::kDamaged;
+  std::string error = CheckBuffer(next, outcome);
+  if (error.empty()) {
+    ledger_.ClearAll();
+    if (ApplySnapshot(error, outcome)) {
+      snapshot_.Reset();
+      log_.Clear();
+      BecomeSynchronized(now, ExchangeOutcome::kCompleted);
+      return;
+    }
+  } else if (outcome == ExchangeOutcome::kGap) {
+    metrics_.gaps.Increment();
+  }
+  CountExchange(outcome);
+  Fault(error, now);
+}
+
+bool StreamMachine::ApplySnapshot(std::string& error, ExchangeOutcome& outcome) {
+  const auto apply = [&](const kv_events::KvBatch& batch, StreamLedger::Orphans orphans) {
+    const ApplyOutcome applied = ApplyBatch(batch, ledger_, orphans);
+    CountApplied(applied);
+    if (applied.ok()) return true;
+    outcome = applied.code == ApplyOutcome::Code::kOverLimit ? ExchangeOutcome::kLimit
+                                                             : ExchangeOutcome::kDamaged;
+    error = applied.error;
+    return false;
+  };
+  for (const kv_events::KvBatch& part : snapshot_.parts()) {
+    if (apply(part, StreamLedger::Orphans::kRemember)) continue;
+    StrAppend(error, ", in the snapshot");
+    return false;
+  }
+  next_ = snapshot_.next();
+  for (const BatchLog::Entry& entry : log_.entries()) {
+    if (Covered(entry, next_)) continue;
+    if (!apply(entry.batch, StreamLedger::Orphans::kRefuse)) {
+      StrAppend(error, ", in batch ", entry.sequence);
+      return false;
+    }
+    next_ = entry.sequence + 1;
+    zero_may_come_ = false;
+  }
+  return true;
+}
+
+void StreamMachine::BecomeSynchronized(SteadyTime now, ExchangeOutcome how) {
+  PublishLedger();
+  CountExchange(how);
+  metrics_.recovery_seconds.Observe(
+      std::chrono::duration<double>(now - unsynchronized_since_).count());
+  phase_ = Phase::kSynchronized;
+  synchronized_at_ = now;
+  first_fault_.clear();
+  obstacle_.clear();
+  if (!snapshot_seen_) {
+    // The subscription may have taken effect after the snapshot was made (D7).
+    snapshot_seen_ = true;
+    reconcile_at_ = now + milliseconds(std::uniform_int_distribution<std::int64_t>(
+                              kSecondSnapshotFrom.count(), kSecondSnapshotTo.count())(random_));
+  } else {
+    reconcile_at_ = now + ReconciliationInterval();
+  }
+  actions_.StateChanged(true, StrCat("synchronized at sequence ", SequenceBefore(next_), ", ",
+                                     ledger_.mappings(), " blocks"));
+}
+
+void StreamMachine::PublishLedger() {
+  ledger_.Synchronize({next_ == 0 ? 0 : next_ - 1});
+  if (next_ == 0) ledger_.ForgetSequence();  // synchronized, but nothing has been published yet
+}
+
+// --- reconciliation
+
+Duration StreamMachine::ReconciliationInterval() {
+  // A little early, by chance, so that streams which started together drift apart (D11).
+  const auto interval = limits_.resync_interval.count();
+  return milliseconds(
+      std::uniform_int_distribution<std::int64_t>(interval - interval / 10, interval)(random_));
+}
+
+void StreamMachine::StartReconciliation(SteadyTime now) {
+  stage_ = Stage::kConnecting;
+  exchange_deadline_ = now + limits_.replay_timeout;
+  actions_.OpenExchange();
+}
+
+void StreamMachine::FinishReconciliation(SteadyTime now) {
+  const std::uint64_t next = snapshot_.next();
+  if (next < next_at_request_) {
+    CountExchange(ExchangeOutcome::kBehind);
+    PublisherWentBack(
+        StrCat("the snapshot ends at ", SequenceBefore(next), ", but batch ",
+               SequenceBefore(next_at_request_), " had been applied before it was asked for"),
+        now);
+  } else if (next > next_) {
+    holding_ = true;
+    hold_until_ = now + kHold;
+  } else {
+    JudgeSnapshot(now);
+  }
+}
+
+void StreamMachine::JudgeSnapshot(SteadyTime now) {
+  ResidentSet published(HashCount(snapshot_, log_));
+  for (const kv_events::KvBatch& part : snapshot_.parts()) published.ApplySnapshot(part);
+  for (const BatchLog::Entry& entry : log_.entries()) {
+    if (!Covered(entry, snapshot_.next())) published.ApplyLive(entry.batch);
+  }
+  silent_moves_ = 0;
+  if (published.digest() == ledger_.digest() && !published.NamesMoreThan(ledger_)) {
+    EndReconciliation(ExchangeOutcome::kCompleted, now);
+  } else if (published.undecided()) {
+    EndReconciliation(ExchangeOutcome::kUndecided, now);
+  } else {
+    Rebuild(ExchangeOutcome::kDifferent, now);
+  }
+}
+
+void StreamMachine::ApplyLostTail(SteadyTime now) {
+  if (!topic_seen_) {
+    if (silent_moves_++ == 0) silent_from_ = next_;
+    if (silent_moves_ >= kSilentMovesThatCondemn) {
+      const std::string reason = DescribeSilence();
+      metrics_.silent_subscriptions.Increment();
+      EndReconciliation(ExchangeOutcome::kLostTail, now);
+      Fault(reason, now);
+      phase_ = Phase::kMuted;
+      return;
+    }
+  }
+  Rebuild(ExchangeOutcome::kLostTail, now);
+}
+
+std::string StreamMachine::DescribeSilence() const {
+  std::string reason = StrCat("connected to ", spec_.endpoint, ", watermark moved ",
+                              SequenceBefore(silent_from_), " → ", SequenceBefore(snapshot_.next()),
+                              ", but topic \"", Printable(spec_.topic), "\" was never seen");
+  for (const auto& [topic, count] : foreign_topics_) {
+    StrAppend(reason, ", \"", topic, "\" was seen ", count, count == 1 ? " time" : " times");
+  }
+  StrAppend(reason, "; check topic and event port");
+  return reason;
+}
+
+void StreamMachine::Rebuild(ExchangeOutcome why, SteadyTime now) {
+  const std::string line = why == ExchangeOutcome::kLostTail
+                               ? StrCat("a snapshot showed that batches ", next_, " to ",
+                                        SequenceBefore(snapshot_.next()), " were lost; applied it")
+                               : StrCat("a snapshot at ", SequenceBefore(snapshot_.next()),
+                                        " differed from what had been applied; applied it");
+  // Zero hits while it is rebuilt, then the whole of it under a new generation.
+  ledger_.Unsynchronize(line);
+  ledger_.ClearAll();
+  std::string error;
+  ExchangeOutcome outcome = why;
+  if (!ApplySnapshot(error, outcome)) {
+    EndReconciliation(outcome, now);
+    Fault(error, now);
+    return;
+  }
+  PublishLedger();
+  EndReconciliation(why, now);
+  actions_.StateChanged(true, line);
+}
+
+void StreamMachine::EndReconciliation(ExchangeOutcome outcome, SteadyTime now) {
+  CountExchange(outcome);
+  if (stage_ != Stage::kNone) actions_.CloseExchange();
+  stage_ = Stage::kNone;
+  holding_ = false;
+  snapshot_.Reset();
+  log_.Clear();
+  reconcile_at_ = now + ReconciliationInterval();
+}
+
+}  // namespace xms::kv_directory
