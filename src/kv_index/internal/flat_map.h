@@ -56,7 +56,7 @@ class FlatMap {
   }
 
   void Clear() {
-    places_ = {};
+    places_ = std::vector<Place>();
     size_ = 0;
   }
 

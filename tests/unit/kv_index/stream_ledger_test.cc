@@ -1,0 +1,405 @@
+// What a stream's ledger makes of its events: unknown, opaque, parked, doubled, in conflict, too many.
+#include "kv_index/stream_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kv_index/kv_index.h"
+#include "tests/unit/kv_index/index_fixture.h"
+#include "tests/unit/kv_index/twin_tokens.h"
+
+namespace xms::kv_index {
+namespace {
+
+using Orphans = StreamLedger::Orphans;
+
+class KVIndexLedger : public testing::Test {
+ protected:
+  ApplyResult StoreOne(std::uint64_t wire, std::optional<std::uint64_t> parent,
+                       std::vector<std::uint32_t> tokens, Tier tier = Tier::kDevice,
+                       Orphans orphans = Orphans::kRefuse) {
+    const std::vector<WireHash> hashes = {{wire}};
+    return ledger_->Store(tier, hashes,
+                          parent.has_value() ? std::optional(WireHash{*parent}) : std::nullopt,
+                          tokens, orphans);
+  }
+  ApplyResult StoreKnown(std::uint64_t wire, Tier tier) {
+    return ledger_->StoreKnown(tier, Wires(wire, 1));
+  }
+  std::uint32_t Remove(std::uint64_t wire, Tier tier = Tier::kDevice) {
+    return ledger_->Remove(tier, Wires(wire, 1));
+  }
+  Hits Match(std::vector<std::uint32_t> tokens) {
+    return kv_index::Match(index_, *ledger_, tokens);
+  }
+
+  KvIndex index_{Options{}};
+  std::unique_ptr<StreamLedger> ledger_ = OpenSynchronized(index_, Info("a:1", 0, 1));
+};
+
+TEST_F(KVIndexLedger, AnUnknownParentIsNamedAndNothingChanges) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  const ApplyResult result = StoreOne(2, 99, {11});
+  EXPECT_EQ(result.code, ApplyCode::kUnknownParent);
+  EXPECT_EQ(result.culprit.value, 99u);
+  EXPECT_EQ(ledger_->mappings(), 1u);
+  EXPECT_EQ(Remove(2), 1u);
+}
+
+TEST_F(KVIndexLedger, OrphansOfASnapshotAreRememberedAndTheirDescendantsToo) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 99, {11}, Tier::kDevice, Orphans::kRemember).ok());
+  ASSERT_TRUE(StoreOne(3, 2, {12}).ok());  // not an unknown parent
+  EXPECT_EQ(ledger_->mappings(), 3u);
+  EXPECT_EQ(ledger_->opaque_mappings(), 2u);
+  EXPECT_EQ(Match({11}), (Hits{0, 0}));
+  EXPECT_EQ(Match({10}), (Hits{1, 0})) << "other prefixes stay";
+  EXPECT_EQ(Remove(3), 0u);
+}
+
+TEST_F(KVIndexLedger, AnOrphanStaysOpaqueWhenItsParentReturnsAndIsIndexedWhenItIsStoredAgain) {
+  ASSERT_TRUE(StoreOne(2, 1, {11}, Tier::kHost, Orphans::kRemember).ok());
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 0}));
+  ASSERT_TRUE(StoreOne(2, 1, {11}, Tier::kDevice).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{2, 0}));
+  Remove(2, Tier::kDevice);
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 1})) << "what it held while opaque counts now";
+}
+
+TEST_F(KVIndexLedger, OpaqueHashesHaveNoCreditButAreKnown) {
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(1, 2)).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(3, 1)).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 3u);
+  EXPECT_EQ(StoreKnown(1, Tier::kHost).unknown_hashes, 0u);
+  EXPECT_EQ(StoreKnown(3, Tier::kHost).unknown_hashes, 0u);
+  EXPECT_EQ(Remove(2), 0u);
+  ASSERT_TRUE(StoreOne(5, 3, {10}).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 4u) << "a descendant of an opaque hash is opaque";
+  ledger_->Advance({1});
+  EXPECT_EQ(StatusOf(index_, *ledger_).device_blocks, 0u);
+  EXPECT_EQ(index_.Memory().view_entries, 0u);
+}
+
+TEST_F(KVIndexLedger, AnIndexedHashStaysIndexedWhenAStoreOfItIsOpaque) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(1, 1)).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(1, 1)).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 0u);
+  Remove(1, Tier::kDevice);
+  EXPECT_EQ(Match({10}), (Hits{0, 1}));
+  ASSERT_TRUE(StoreOne(2, 99, {11}, Tier::kDevice, Orphans::kRemember).ok());
+  ASSERT_TRUE(StoreOne(1, 98, {10}, Tier::kDevice, Orphans::kRemember).ok());
+  EXPECT_EQ(Match({10}), (Hits{1, 0}));
+}
+
+TEST_F(KVIndexLedger, TheSameHashWithOtherContentIsAConflict) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}).ok());
+  ASSERT_TRUE(StoreOne(3, {}, {12}).ok());
+  const ApplyResult tokens = StoreOne(2, 1, {13});
+  EXPECT_EQ(tokens.code, ApplyCode::kConflict);
+  EXPECT_EQ(tokens.culprit.value, 2u);
+  EXPECT_EQ(StoreOne(2, 3, {11}).code, ApplyCode::kConflict);
+  EXPECT_EQ(StoreOne(2, {}, {11}).code, ApplyCode::kConflict);
+  EXPECT_EQ(StoreOne(2, 1, {11}).code, ApplyCode::kApplied);
+  // Another parent's hash with the same content is the same prefix.
+  ASSERT_TRUE(StoreOne(4, {}, {10}).ok());
+  EXPECT_EQ(StoreOne(2, 4, {11}).code, ApplyCode::kApplied);
+}
+
+TEST_F(KVIndexLedger, AConflictIsSeenAfterTheBlockIsGoneToo) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  Remove(1);
+  EXPECT_EQ(StoreOne(1, {}, {11}).code, ApplyCode::kConflict);
+  EXPECT_EQ(StoreOne(1, {}, {10}).code, ApplyCode::kApplied);
+}
+
+TEST_F(KVIndexLedger, TokenlessStoresOfUnknownHashesAreCountedAndIgnored) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  const ApplyResult result = ledger_->StoreKnown(Tier::kHost, Wires(1, 4));
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(result.unknown_hashes, 3u);
+  EXPECT_EQ(ledger_->mappings(), 1u);
+}
+
+TEST_F(KVIndexLedger, ADemotionMayComeAsRemovalAndThenATokenlessStore) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}).ok());
+  EXPECT_EQ(Remove(2, Tier::kDevice), 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 0}));
+  EXPECT_EQ(StoreKnown(2, Tier::kHost).unknown_hashes, 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 1}));
+}
+
+TEST_F(KVIndexLedger, ARemovedParentIsStillAParent) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  Remove(1);
+  ASSERT_TRUE(StoreOne(2, 1, {11}).ok());
+  EXPECT_EQ(Match({10, 11}), (Hits{0, 0}));
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  EXPECT_EQ(Match({10, 11}), (Hits{2, 0}));
+}
+
+TEST_F(KVIndexLedger, RemovingWhatIsNotInThatTierIsNotUnknown) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  EXPECT_EQ(Remove(1, Tier::kHost), 0u);
+  EXPECT_EQ(Match({10}), (Hits{1, 0}));
+  EXPECT_EQ(Remove(1, Tier::kDevice), 0u);
+  EXPECT_EQ(Remove(1, Tier::kDevice), 0u);
+  EXPECT_EQ(Remove(7), 1u);
+}
+
+TEST_F(KVIndexLedger, EveryWireHashIsOrdinary) {
+  ASSERT_TRUE(StoreOne(0, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(UINT64_MAX, 0, {11}).ok());
+  EXPECT_EQ(Match({10, 11}), (Hits{2, 0}));
+  EXPECT_EQ(Remove(0), 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{0, 0}));
+  EXPECT_EQ(ledger_->mappings(), 2u);
+}
+
+TEST_F(KVIndexLedger, MappingsWithoutResidencyAreKeptFirstInFirstOut) {
+  const auto tokens = Prompt(1, 1500, 1);
+  for (std::uint32_t i = 0; i < 1500; ++i) ASSERT_TRUE(StoreOne(i, {}, {tokens[i]}).ok());
+  for (std::uint32_t i = 0; i < 1024; ++i) Remove(i);
+  EXPECT_EQ(ledger_->mappings(), 1500u);
+  // Number 3 comes back and goes again: now it is the youngest.
+  ASSERT_TRUE(StoreKnown(3, Tier::kHost).ok());
+  Remove(3, Tier::kHost);
+  for (std::uint32_t i = 1024; i < 1034; ++i) Remove(i);
+  EXPECT_EQ(ledger_->mappings(), 1490u);
+  for (const std::uint32_t i : {0u, 1u, 2u, 4u, 10u}) EXPECT_EQ(Remove(i), 1u) << i;
+  for (const std::uint32_t i : {3u, 11u, 12u, 1033u}) EXPECT_EQ(Remove(i), 0u) << i;
+}
+
+TEST_F(KVIndexLedger, AnEighthOfTheResidentOnesMayOutliveTheirResidency) {
+  constexpr std::uint32_t kBlocks = 18'000;
+  const auto tokens = Prompt(1, kBlocks, 1);
+  for (std::uint32_t i = 0; i < kBlocks; ++i) ASSERT_TRUE(StoreOne(i, {}, {tokens[i]}).ok());
+  for (std::uint32_t i = 0; i < 2'000; ++i) Remove(i);
+  EXPECT_EQ(ledger_->mappings(), kBlocks) << "2,000 of 16,000";
+  Remove(2'000);
+  EXPECT_EQ(ledger_->mappings(), kBlocks - 2u) << "1,999 is an eighth of 15,999";
+  EXPECT_EQ(Remove(1), 1u);
+  EXPECT_EQ(Remove(2), 0u);
+  // With the residents the room for others goes, and with it the memory.
+  for (std::uint32_t i = 2'001; i < kBlocks; ++i) Remove(i);
+  EXPECT_EQ(ledger_->mappings(), 1024u);
+}
+
+TEST_F(KVIndexLedger, ClearingATierLeavesTheOtherAndKeepsMappings) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}).ok());
+  ASSERT_TRUE(StoreOne(3, 2, {12}, Tier::kHost).ok());
+  ASSERT_TRUE(StoreKnown(1, Tier::kHost).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(4, 1)).ok());
+  ledger_->ClearTier(Tier::kDevice);
+  EXPECT_EQ(Match({10, 11, 12}), (Hits{0, 1}));
+  EXPECT_EQ(ledger_->mappings(), 4u);
+  EXPECT_EQ(StoreKnown(2, Tier::kDevice).unknown_hashes, 0u);
+  EXPECT_EQ(Match({10, 11, 12}), (Hits{1, 2}));
+}
+
+TEST_F(KVIndexLedger, ClearingATierKeepsNoMoreThanTheRuleAllows) {
+  const auto tokens = Prompt(1, 5000, 1);
+  for (std::uint32_t i = 0; i < 5000; ++i) ASSERT_TRUE(StoreOne(i, {}, {tokens[i]}).ok());
+  ledger_->ClearTier(Tier::kDevice);
+  EXPECT_EQ(ledger_->mappings(), 1024u);
+  EXPECT_EQ(index_.Memory().view_entries, 0u);
+}
+
+TEST_F(KVIndexLedger, ClearingEverythingForgetsEverything) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(2, 1)).ok());
+  ledger_->ClearAll();
+  EXPECT_EQ(ledger_->mappings(), 0u);
+  EXPECT_EQ(ledger_->opaque_mappings(), 0u);
+  EXPECT_EQ(ledger_->digest(), 0u);
+  EXPECT_EQ(Match({10}), (Hits{0, 0}));
+  EXPECT_EQ(Remove(1), 1u);
+  EXPECT_EQ(StoreOne(3, 1, {11}).code, ApplyCode::kUnknownParent);
+  EXPECT_EQ(StoreOne(1, {}, {77}).code, ApplyCode::kApplied) << "no conflict with another life";
+}
+
+// --- Limits.
+
+class KVIndexLimit : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kLimit = 100;
+  KvIndex index_{Options{.max_blocks_per_stream = kLimit}};
+  std::unique_ptr<StreamLedger> ledger_ = OpenSynchronized(index_, Info("a:1", 0, 1));
+};
+
+TEST_F(KVIndexLimit, OneResidentMappingMoreIsOverTheLimit) {
+  EXPECT_EQ(ledger_->limit(), kLimit);
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, kLimit).ok());
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, kLimit).ok());
+  const ApplyResult result = StoreBlocks(*ledger_, 2, 0, 1);
+  EXPECT_EQ(result.code, ApplyCode::kOverLimit);
+  EXPECT_EQ(result.culprit.value, 2000u);
+  EXPECT_EQ(ledger_->StoreOpaque(Tier::kHost, Wires(9, 1)).code, ApplyCode::kOverLimit);
+}
+
+TEST_F(KVIndexLimit, OpaqueMappingsCountTowardsIt) {
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(5000, 60)).ok());
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, 40).ok());
+  EXPECT_EQ(StoreBlocks(*ledger_, 1, 40, 41).code, ApplyCode::kOverLimit);
+}
+
+TEST_F(KVIndexLimit, MappingsWithoutResidencyGiveWayOldestFirst) {
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, kLimit).ok());
+  RemoveBlocks(*ledger_, 1, 90, 100);
+  ASSERT_TRUE(StoreBlocks(*ledger_, 2, 0, 4).ok());
+  EXPECT_EQ(ledger_->mappings(), kLimit);
+  EXPECT_EQ(RemoveBlocks(*ledger_, 1, 90, 94), 4u) << "dropped";
+  EXPECT_EQ(RemoveBlocks(*ledger_, 1, 94, 100), 0u) << "kept";
+  ASSERT_TRUE(StoreBlocks(*ledger_, 2, 4, 10).ok());
+  EXPECT_EQ(StoreBlocks(*ledger_, 2, 10, 11).code, ApplyCode::kOverLimit);
+}
+
+TEST_F(KVIndexLimit, AnOpaqueHashWithoutResidencyIsNoReasonToPassIt) {
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, kLimit).ok());
+  EXPECT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(5000, 3)).ok());
+  EXPECT_EQ(ledger_->mappings(), kLimit);
+  EXPECT_EQ(ledger_->opaque_mappings(), 0u);
+  RemoveBlocks(*ledger_, 1, 99, 100);
+  EXPECT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(5000, 1)).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 1u);
+  EXPECT_EQ(ledger_->mappings(), kLimit);
+}
+
+// --- Two hashes of one content, and two contents with one short name.
+
+using KVIndexDoubles = KVIndexLedger;
+
+TEST_F(KVIndexDoubles, ABlockIsThereWhileEitherOfTwoHashesHoldsIt) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, {}, {10}).ok());
+  EXPECT_EQ(ledger_->mappings(), 2u);
+  Remove(1);
+  EXPECT_EQ(Match({10}), (Hits{1, 0}));
+  Remove(2);
+  EXPECT_EQ(Match({10}), (Hits{0, 0}));
+  EXPECT_EQ(index_.Memory().view_entries, 0u);
+}
+
+TEST_F(KVIndexDoubles, TiersOfTwoHashesAddUpAndEndOneByOne) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}, Tier::kDevice).ok());
+  ASSERT_TRUE(StoreOne(2, {}, {10}, Tier::kHost).ok());
+  ASSERT_TRUE(StoreKnown(1, Tier::kHost).ok());
+  ASSERT_TRUE(StoreOne(3, {}, {10}, Tier::kDevice).ok());
+  Remove(1, Tier::kDevice);
+  EXPECT_EQ(Match({10}), (Hits{1, 0})) << "the third holds it";
+  Remove(3, Tier::kDevice);
+  EXPECT_EQ(Match({10}), (Hits{0, 1}));
+  Remove(2, Tier::kHost);
+  EXPECT_EQ(Match({10}), (Hits{0, 1})) << "the first still holds it on Host";
+  Remove(1, Tier::kHost);
+  EXPECT_EQ(Match({10}), (Hits{0, 0}));
+  ASSERT_TRUE(StoreKnown(2, Tier::kDevice).ok());
+  EXPECT_EQ(Match({10}), (Hits{1, 0}));
+}
+
+TEST_F(KVIndexDoubles, AnOpaqueHashThatTurnsOutToBeADoubleCountsWithAllItsTiers) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}, Tier::kDevice).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(2, 1)).ok());
+  ASSERT_TRUE(StoreOne(2, {}, {10}, Tier::kDevice).ok());
+  Remove(1, Tier::kDevice);
+  Remove(2, Tier::kDevice);
+  EXPECT_EQ(Match({10}), (Hits{0, 1}));
+}
+
+TEST_F(KVIndexDoubles, ContentsThatShareTheShortNameAreKeptApart) {
+  for (const auto& [a, b] : TwinTokens(3)) {
+    ledger_->ClearAll();
+    ASSERT_TRUE(StoreOne(1, {}, {a}).ok());
+    ASSERT_TRUE(StoreOne(2, {}, {b}).ok());
+    EXPECT_EQ(StoreOne(1, {}, {b}).code, ApplyCode::kConflict);
+    EXPECT_EQ(StoreOne(2, {}, {a}).code, ApplyCode::kConflict);
+    ASSERT_TRUE(StoreOne(3, 1, {1}).ok());
+    ASSERT_TRUE(StoreOne(4, 2, {1}).ok());
+    EXPECT_EQ(Match({a, 1}), (Hits{2, 0}));
+    EXPECT_EQ(Match({b, 1}), (Hits{2, 0}));
+    Remove(1);
+    EXPECT_EQ(Match({a, 1}), (Hits{0, 0}));
+    EXPECT_EQ(Match({b, 1}), (Hits{2, 0}));
+    ASSERT_TRUE(StoreKnown(1, Tier::kHost).ok());
+    EXPECT_EQ(Match({a, 1}), (Hits{1, 1}));
+    Remove(2);
+    EXPECT_EQ(Match({a, 1}), (Hits{1, 1}));
+    EXPECT_EQ(Match({b, 1}), (Hits{0, 0}));
+  }
+}
+
+TEST_F(KVIndexDoubles, DoublesOfContentsThatShareTheShortNameAreKeptApartToo) {
+  const auto [a, b] = TwinTokens(1).front();
+  ASSERT_TRUE(StoreOne(1, {}, {a}).ok());
+  ASSERT_TRUE(StoreOne(2, {}, {b}).ok());  // exact
+  ASSERT_TRUE(StoreOne(3, {}, {a}).ok());
+  ASSERT_TRUE(StoreOne(4, {}, {b}).ok());
+  Remove(2);
+  EXPECT_EQ(Match({b}), (Hits{1, 0}));
+  Remove(1);
+  EXPECT_EQ(Match({a}), (Hits{1, 0}));
+  Remove(3);
+  EXPECT_EQ(Match({a}), (Hits{0, 0}));
+  EXPECT_EQ(Match({b}), (Hits{1, 0}));
+  ASSERT_TRUE(StoreKnown(3, Tier::kDevice).ok());
+  Remove(4);
+  EXPECT_EQ(Match({a}), (Hits{1, 0}));
+  EXPECT_EQ(Match({b}), (Hits{0, 0}));
+}
+
+// --- Digest.
+
+using KVIndexDigest = KVIndexLedger;
+
+TEST_F(KVIndexDigest, DependsOnWhatIsResidentAndOnNothingElse) {
+  auto other = OpenSynchronized(index_, Info("b:1", 0, 1));
+  ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, 20).ok());
+  ASSERT_TRUE(ledger_->StoreKnown(Tier::kHost, Wires(1003, 4)).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(7, 1)).ok());
+  const std::uint64_t digest = ledger_->digest();
+
+  ASSERT_TRUE(other->StoreOpaque(Tier::kDevice, Wires(7, 1)).ok());
+  for (std::uint32_t b = 0; b < 25; ++b) {
+    ASSERT_TRUE(StoreBlocks(*other, 1, b, b + 1, Tier::kHost).ok());
+    ASSERT_TRUE(StoreBlocks(*other, 1, b, b + 1, Tier::kDevice).ok());
+  }
+  RemoveBlocks(*other, 1, 0, 25, Tier::kHost);
+  RemoveBlocks(*other, 1, 20, 25, Tier::kDevice);
+  ASSERT_TRUE(other->StoreKnown(Tier::kHost, Wires(1003, 4)).ok());
+  EXPECT_EQ(other->digest(), digest);
+  EXPECT_GT(other->mappings(), ledger_->mappings());
+
+  RemoveBlocks(*other, 1, 3, 4, Tier::kHost);
+  EXPECT_NE(other->digest(), digest);
+}
+
+TEST_F(KVIndexDigest, IsTheSumOfItsTerms) {
+  ASSERT_TRUE(StoreOne(5, {}, {10}, Tier::kDevice).ok());
+  ASSERT_TRUE(StoreKnown(5, Tier::kHost).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(9, 1)).ok());
+  EXPECT_EQ(ledger_->digest(), StreamLedger::DigestTerm({5}, Tier::kDevice) +
+                                   StreamLedger::DigestTerm({5}, Tier::kHost) +
+                                   StreamLedger::DigestTerm({9}, Tier::kHost));
+  EXPECT_NE(StreamLedger::DigestTerm({5}, Tier::kDevice),
+            StreamLedger::DigestTerm({5}, Tier::kHost));
+}
+
+TEST_F(KVIndexDigest, IsKeptWhenAnOpaqueHashBecomesIndexed) {
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(5, 1)).ok());
+  const std::uint64_t digest = ledger_->digest();
+  ASSERT_TRUE(StoreOne(5, {}, {10}, Tier::kDevice).ok());
+  EXPECT_EQ(ledger_->digest(), digest);
+}
+
+}  // namespace
+}  // namespace xms::kv_index
