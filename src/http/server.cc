@@ -57,12 +57,14 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 
   // The accepting loop's thread only (the pool's first), or any while nothing listens.
   LoopImpl* accepting_loop = nullptr;
+  std::optional<Acceptor> reserved;  // bound, not listening
   std::optional<Acceptor> acceptor;
   std::unique_ptr<EventLoop::Timer> pause;
   std::size_t last_loop = 0;
   std::uint64_t round = 0;     // of listening; an accept of an earlier one means nothing
   bool accept_failed = false;  // said once a streak
 
+  base::Status Bind();
   base::Status Listen();
   void CloseListener();
   void Accept();
@@ -70,18 +72,20 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   LoopConnections& LeastLoaded();
 };
 
-base::Status HttpServer::Impl::Listen() {
+base::Status HttpServer::Impl::Bind() {
   const ServerOptions& options = core->options;
+  // A port chosen by the system stays the same when the listener opens again.
+  const std::uint16_t wanted = options.port != 0 ? options.port : port;
   const bool is_v6 = options.host.find(':') != std::string::npos;
   const std::string host = options.host.empty() ? "*"
                            : is_v6              ? "[" + options.host + "]"
                                                 : options.host;
-  const std::string where = base::StrCat("cannot listen on ", host, ":", options.port);
+  const std::string where = base::StrCat("cannot listen on ", host, ":", wanted);
   const auto failure = [&](const boost::system::error_code& error) {
     return base::Error{base::ErrorCode::kUnavailable, base::StrCat(where, ": ", error.message())};
   };
   boost::system::error_code error;
-  tcp::endpoint endpoint(tcp::v6(), options.port);
+  tcp::endpoint endpoint(tcp::v6(), wanted);
   if (!options.host.empty()) {
     const auto address = boost::asio::ip::make_address(options.host, error);
     if (error) {
@@ -94,7 +98,7 @@ base::Status HttpServer::Impl::Listen() {
   Acceptor listener(accepting_loop->context());
   listener.open(endpoint.protocol(), error);
   if (error && options.host.empty()) {  // a machine without IPv6
-    endpoint = tcp::endpoint(tcp::v4(), options.port);
+    endpoint = tcp::endpoint(tcp::v4(), wanted);
     listener.open(endpoint.protocol(), error);
   }
   if (error) return failure(error);
@@ -104,14 +108,29 @@ base::Status HttpServer::Impl::Listen() {
   }
   listener.bind(endpoint, error);
   if (error) return failure(error);
-  listener.listen(boost::asio::socket_base::max_listen_connections, error);
-  if (error) return failure(error);
   port = listener.local_endpoint(error).port();
-  acceptor.emplace(std::move(listener));
+  reserved.emplace(std::move(listener));
+  return base::Ok();
+}
+
+base::Status HttpServer::Impl::Listen() {
+  if (!reserved) {
+    if (base::Status bound = Bind(); !bound.ok()) return bound;
+  }
+  boost::system::error_code error;
+  reserved->listen(boost::asio::socket_base::max_listen_connections, error);
+  if (error) {
+    reserved.reset();
+    return base::Error{base::ErrorCode::kUnavailable,
+                       base::StrCat("cannot listen on port ", port, ": ", error.message())};
+  }
+  acceptor.emplace(std::move(*reserved));
+  reserved.reset();
   return base::Ok();
 }
 
 void HttpServer::Impl::CloseListener() {
+  reserved.reset();
   acceptor.reset();
   pause.reset();
   ++round;
@@ -193,6 +212,14 @@ HttpServer::~HttpServer() {
   // Closed connections may live until the loops' last waits are cleared; what the handler owns must
   // not.
   impl_->core->handler = nullptr;
+}
+
+base::Status HttpServer::Bind() {
+  base::Status status = base::Ok();
+  RunOn(*impl_->accepting_loop, [&] {
+    if (!impl_->reserved && !impl_->acceptor) status = impl_->Bind();
+  });
+  return status;
 }
 
 base::Status HttpServer::Start() {

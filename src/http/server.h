@@ -80,9 +80,12 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // May be called again after StopAccepting or Stop: the port opens anew.
+  // Reserves the port without listening: nobody else gets it, and clients are still refused.
+  base::Status Bind();
+  // Listens, on the port that Bind reserved if it was called. May be called again after
+  // StopAccepting or Stop: the same port opens anew.
   base::Status Start();
-  std::uint16_t port() const;  // after Start
+  std::uint16_t port() const;  // after Bind or Start
   // Closes the listener; exchanges in flight go on, and every answer from now on ends its
   // connection.
   void StopAccepting();

@@ -1,0 +1,67 @@
+// xllm_master_serving: reads flags and configuration, starts the service, waits for SIGINT or SIGTERM.
+//
+// Exit codes: 0 orderly end, 1 failure at run time, 2 a wrong flag or file (one line on stderr, nothing opened).
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "app/flags.h"
+#include "app/service.h"
+#include "base/log.h"
+#include "base/str_cat.h"
+#include "kv_directory/config.h"
+
+namespace {
+
+constexpr int kRunTimeFailure = 1;
+constexpr int kWrongConfiguration = 2;
+
+int Fail(int code, const std::string& line) {
+  std::fprintf(stderr, "xllm_master_serving: %s\n", line.c_str());
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace xms;
+
+  base::Result<app::ParsedFlags> parsed = app::ParseFlags(argc, argv);
+  if (!parsed.ok()) return Fail(kWrongConfiguration, parsed.error().message);
+  if (parsed->help) {
+    std::fputs(app::HelpText().c_str(), stdout);
+    return 0;
+  }
+  kv_directory::DirectoryConfig directory;
+  if (const std::string& path = parsed->settings.kv_events_config_file; !path.empty()) {
+    base::Result<kv_directory::DirectoryConfig> loaded = kv_directory::LoadDirectoryConfig(path);
+    if (!loaded.ok()) {
+      return Fail(kWrongConfiguration,
+                  std::move(loaded).error().With("--kv_events_config_file").message);
+    }
+    directory = std::move(loaded).value();
+  }
+  for (const std::string& warning : parsed->warnings) base::LogWarning(warning);
+
+  // Before any thread exists, so that every thread inherits the mask and only sigwait takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  app::Service service(std::move(parsed->settings), std::move(directory));
+  if (base::Status started = service.Start(); !started.ok()) {
+    return Fail(kRunTimeFailure, started.error().message);
+  }
+  int received = 0;
+  sigwait(&signals, &received);
+  base::LogInfo(base::StrCat("stopping on signal ", received));
+  service.Stop();
+  return 0;
+}
