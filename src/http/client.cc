@@ -564,18 +564,21 @@ void ClientCall::OnDeadline() {
 std::shared_ptr<ClientConnection> ClientCore::TakeIdle(const std::string& address) {
   const auto found = idle.find(address);
   if (found == idle.end()) return nullptr;
-  std::shared_ptr<ClientConnection> usable;
   // The one used last first: the others may grow old and be closed.
-  while (!usable && !found->second.empty()) {
-    auto connection = std::move(found->second.back());
-    found->second.pop_back();
+  std::shared_ptr<ClientConnection> usable;
+  std::vector<std::shared_ptr<ClientConnection>> stale;
+  auto& connections = found->second;
+  while (!usable && !connections.empty()) {
+    auto connection = std::move(connections.back());
+    connections.pop_back();
     if (connection->IsFresh()) {
       usable = std::move(connection);
     } else {
-      connection->Close();
+      stale.push_back(std::move(connection));
     }
   }
-  if (found->second.empty()) idle.erase(found);
+  if (connections.empty()) idle.erase(found);
+  for (const auto& connection : stale) connection->Close();  // comes back here, to Forget
   return usable;
 }
 

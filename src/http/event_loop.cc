@@ -87,15 +87,19 @@ void LoopImpl::RunPosted() {
 std::unique_ptr<EventLoop::Timer> LoopImpl::PostAfter(std::chrono::milliseconds delay,
                                                       std::function<void()> work) {
   auto task = std::make_shared<TimerTask>();
-  task->work = std::move(work);
   auto handle = std::make_unique<TimerHandle>(weak_from_this(), task);
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // far from overflow
   const auto deadline =
       std::chrono::steady_clock::now() + std::clamp(delay, std::chrono::milliseconds(0), kLongest);
   if (OnThisThread()) {
+    task->work = std::move(work);
     Arm(task, deadline);
   } else {
-    Post([this, task, deadline] { Arm(task, deadline); });
+    // The work travels beside the task, so that it dies if this is dropped while a handle lives.
+    Post([this, task, deadline, work = std::move(work)]() mutable {
+      task->work = std::move(work);
+      Arm(task, deadline);
+    });
   }
   return handle;
 }

@@ -279,6 +279,7 @@ void Connection::Refuse(int status, const std::string& message) {
   receiving_since_.reset();
   ++serial_;
   answer_ = Answer{};
+  answer_.request_cut_off = true;
   in_.clear();
   const Response response = JsonResponse(status, core_->ErrorBody(status, message));
   CompleteAnswer(status, response.headers, response.body);
@@ -489,7 +490,7 @@ void Connection::WaitWritable() {
 void Connection::OnAnswerWritten() {
   answer_.gone = nullptr;
   if (!answer_.keep_alive) {
-    Linger();
+    EndConnection();
     return;
   }
   state_ = State::kIdle;
@@ -497,12 +498,13 @@ void Connection::OnAnswerWritten() {
   if (!pumping_) Consume({});
 }
 
-void Connection::Linger() {
-  if (peer_ended_) {
+void Connection::EndConnection() {
+  if (peer_ended_ || !answer_.request_cut_off) {
     Close(false);
     return;
   }
-  // Closing while the client still sends would make the kernel throw away what it has not read yet.
+  // Closing while the client still sends would reset the connection, and the client might never see
+  // why it was refused.
   (void)::shutdown(socket_->native_handle(), SHUT_WR);
   state_ = State::kLingering;
   in_ = {};

@@ -94,6 +94,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     bool head_only = false;
     bool chunked = false;
     std::optional<std::uint64_t> remaining;  // of a declared Content-Length
+    bool request_cut_off = false;            // refused before its end
     bool client_gone = false;                // noticed while the answer was open
     std::function<void()> gone;
   };
@@ -117,7 +118,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Flush();
   void WaitWritable();
   void OnAnswerWritten();
-  void Linger();
+  void EndConnection();
   void SetDeadline();
   void OnDeadline();
   void Defer(std::function<void(bool)> done, bool ok);

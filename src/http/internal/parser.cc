@@ -16,16 +16,34 @@ std::string_view View(boost::beast::string_view text) { return {text.data(), tex
 // Bytes that the body's declared length may reserve before any of them has come.
 constexpr std::uint64_t kMostReserved = 64 * 1024;
 
-bool HasFoldedLine(std::string_view header) {
-  for (auto at = header.find('\n'); at != std::string_view::npos; at = header.find('\n', at + 1)) {
-    if (at + 1 < header.size() && (header[at + 1] == ' ' || header[at + 1] == '\t')) return true;
-  }
-  return false;
-}
-
 bool IsDigits(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Beast takes folded lines for one, and says nothing of a bare line feed while it waits for the end of
+// the header; both are found here as the bytes come. `pending` is what Beast has not taken; it begins
+// at the start of a line.
+const char* ScanLines(std::string_view pending, HeaderProgress& header) {
+  while (!header.complete) {
+    const auto at = pending.find('\n', header.scanned);
+    if (at == std::string_view::npos) {
+      header.scanned = pending.size();
+      return nullptr;
+    }
+    if (at == 0 || pending[at - 1] != '\r') return "line that ends without carriage return";
+    const bool is_empty_line = at == 1 || (at >= 3 && pending[at - 2] == '\n');
+    if (is_empty_line) {
+      header.complete = true;
+    } else if (at + 1 == pending.size()) {
+      header.scanned = at;  // looked at again with what follows
+      return nullptr;
+    } else if (pending[at + 1] == ' ' || pending[at + 1] == '\t') {
+      return "folded header line";
+    }
+    header.scanned = at + 1;
+  }
+  return nullptr;
 }
 
 // What requests and responses have in common beyond Beast's own checks.
@@ -193,26 +211,32 @@ namespace {
 // One step of either parser; Beast's put() takes one piece (the header, a chunk header, body bytes)
 // at a time.
 template <typename Message>
-Progress FeedMessage(Message& message, std::string_view bytes, std::size_t max_header_bytes,
-                     std::size_t& header_bytes, std::size_t& used, ParseFailure& failure) {
+Progress FeedMessage(Message& message, std::string_view bytes, HeaderProgress& header,
+                     std::size_t max_header_bytes, std::size_t& used, ParseFailure& failure) {
   used = 0;
   for (;;) {
     if (message.is_done()) return Progress::kDone;
     if (used == bytes.size()) return Progress::kNeedMore;
+    const std::string_view offered = bytes.substr(used);
     const bool in_header = !message.header_done;
+    if (in_header) {
+      if (const char* fault = ScanLines(offered, header)) {
+        failure = {400, fault};
+        return Progress::kFailed;
+      }
+    }
     error_code error;
     const std::size_t taken =
-        message.put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);
-    const std::string_view piece = bytes.substr(used, taken);
+        message.put(boost::asio::const_buffer(offered.data(), offered.size()), error);
     used += taken;
     if (in_header) {
-      header_bytes += taken;
+      header.scanned -= std::min(header.scanned, taken);
+      header.taken += taken;
       // Beast's own limit is for what lies in one buffer, not for the sum.
-      const std::size_t pending = message.header_done ? 0 : bytes.size() - used;
-      if (header_bytes + pending > max_header_bytes) error = beast_http::error::header_limit;
-      if ((!error || error == beast_http::error::need_more) && HasFoldedLine(piece)) {
-        failure = {400, "folded header line"};
-        return Progress::kFailed;
+      const bool is_fault = error && error != beast_http::error::need_more;
+      const std::size_t pending = header.complete ? 0 : bytes.size() - used;
+      if (!is_fault && header.taken + pending > max_header_bytes) {
+        error = beast_http::error::header_limit;
       }
     }
     if (error == beast_http::error::need_more) return Progress::kNeedMore;
@@ -236,12 +260,12 @@ RequestParser::RequestParser(std::size_t max_header_bytes, std::size_t max_body_
 RequestParser::~RequestParser() = default;
 
 void RequestParser::Reset() {
-  header_bytes_ = 0;
+  header_ = {};
   message_ = std::make_unique<Message>(max_header_bytes_, max_body_bytes_);
 }
 
 Progress RequestParser::Feed(std::string_view bytes, std::size_t& used) {
-  return FeedMessage(*message_, bytes, max_header_bytes_, header_bytes_, used, failure_);
+  return FeedMessage(*message_, bytes, header_, max_header_bytes_, used, failure_);
 }
 
 bool RequestParser::keep_alive() const { return message_->keep_alive(); }
@@ -260,14 +284,14 @@ ResponseParser::ResponseParser(std::size_t max_header_bytes) : max_header_bytes_
 ResponseParser::~ResponseParser() = default;
 
 void ResponseParser::Reset(bool answer_to_head) {
-  header_bytes_ = 0;
+  header_ = {};
   failed_on_size_ = false;
   message_ = std::make_unique<Message>(max_header_bytes_, answer_to_head);
 }
 
 Progress ResponseParser::Feed(std::string_view bytes, std::size_t& used) {
   const Progress progress =
-      FeedMessage(*message_, bytes, max_header_bytes_, header_bytes_, used, failure_);
+      FeedMessage(*message_, bytes, header_, max_header_bytes_, used, failure_);
   failed_on_size_ = progress == Progress::kFailed && failure_.status == 431;
   return progress;
 }

@@ -33,6 +33,13 @@ struct ParseFailure {
   std::string message;
 };
 
+// How far the header's bytes have been looked at.
+struct HeaderProgress {
+  std::size_t taken = 0;    // by the grammar
+  std::size_t scanned = 0;  // of those not taken yet
+  bool complete = false;    // its empty line was seen
+};
+
 class RequestParser {
  public:
   RequestParser(std::size_t max_header_bytes, std::size_t max_body_bytes);
@@ -55,7 +62,7 @@ class RequestParser {
   class Message;
   std::size_t max_header_bytes_;
   std::size_t max_body_bytes_;
-  std::size_t header_bytes_ = 0;
+  HeaderProgress header_;
   ParseFailure failure_;
   std::unique_ptr<Message> message_;
 };
@@ -83,7 +90,7 @@ class ResponseParser {
  private:
   class Message;
   std::size_t max_header_bytes_;
-  std::size_t header_bytes_ = 0;
+  HeaderProgress header_;
   bool failed_on_size_ = false;
   ParseFailure failure_;
   std::unique_ptr<Message> message_;
