@@ -200,6 +200,12 @@ void Handle(const std::shared_ptr<Core>& core, Port port,
   if (!response.has_value() && row.route != Route::kUnknown && !Allows(row.allow, request.method)) {
     response = MethodNotAllowed(row);
   }
+  if (!response.has_value() && request.body.size() > core->options.http_max_body_bytes) {
+    response = ErrorResponse({ErrorKind::kBodyTooLarge,
+                              StrCat("the body is over ", core->options.http_max_body_bytes,
+                                     " bytes; send less or raise --http_max_body_bytes"),
+                              ""});
+  }
   if (!response.has_value()) {
     if (row.route == Route::kCompletions || row.route == Route::kChatCompletions ||
         row.route == Route::kModels) {

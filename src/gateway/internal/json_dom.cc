@@ -160,8 +160,8 @@ bool AppendTokenIds(std::string& out, simdjson::dom::array array,
   // Digits are collected in pieces: appending each number by itself would cost more than writing
   // it.
   constexpr std::size_t kPiece = 4096;
-  constexpr std::size_t kLongest = 11;  // ten digits and a comma
-  char piece[kPiece];
+  constexpr std::size_t kDigits = 10;  // of the largest
+  char piece[kPiece + kDigits + 1];
   char* at = piece;
   tokens.clear();
   out.push_back('[');
@@ -173,9 +173,9 @@ bool AppendTokenIds(std::string& out, simdjson::dom::array array,
       return false;
     }
     tokens.push_back(token);
-    at = std::to_chars(at, piece + kPiece, token).ptr;
+    at = std::to_chars(at, at + kDigits, token).ptr;
     *at++ = ',';
-    if (piece + kPiece - at < static_cast<std::ptrdiff_t>(kLongest)) {
+    if (at >= piece + kPiece) {
       out.append(piece, at);
       at = piece;
     }

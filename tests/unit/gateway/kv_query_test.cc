@@ -1,0 +1,77 @@
+#include "gateway/kv_query.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace xms::gateway {
+namespace {
+
+struct Refusal {
+  const char* body;
+  const char* code;
+  const char* message_part;
+};
+
+TEST(GatewayKvQuery, TakesAnArrayOfTokenIdsAndIgnoresTheRest) {
+  std::vector<std::uint32_t> tokens = {9};
+  EXPECT_FALSE(ParseKvQuery(R"({"token_ids":[]})", tokens).has_value());
+  EXPECT_TRUE(tokens.empty());
+  EXPECT_FALSE(ParseKvQuery(R"({"x":{"token_ids":5},"token_ids":[0, 4294967295],"x":1})", tokens)
+                   .has_value());
+  EXPECT_EQ(tokens, (std::vector<std::uint32_t>{0, 4294967295}));
+}
+
+TEST(GatewayKvQuery, EverythingElseIsRefusedByName) {
+  const Refusal refusals[] = {
+      {"", "invalid_json", "empty"},
+      {"{", "invalid_json", "missing or superfluous"},
+      {"[1,2]", "invalid_json", "is an array"},
+      {R"("token_ids")", "invalid_json", "is a string"},
+      {"{}", "missing_field", "`token_ids` is missing"},
+      {R"({"token_id":[1]})", "missing_field", "`token_ids` is missing"},
+      {R"({"token_ids":null})", "invalid_value", "`token_ids` is null"},
+      {R"({"token_ids":7})", "invalid_value", "`token_ids` is a number"},
+      {R"({"token_ids":"1,2"})", "invalid_value", "`token_ids` is a string"},
+      {R"({"token_ids":{"0":1}})", "invalid_value", "`token_ids` is an object"},
+      {R"({"token_ids":[1],"token_ids":[1]})", "duplicate_field", "more than once"},
+      {R"({"token_ids":[1],"\u0074oken_ids":[2]})", "duplicate_field", "more than once"},
+      {R"({"token_ids":[1,-1]})", "invalid_value", "`token_ids[1]` is negative"},
+      {R"({"token_ids":[1.0]})", "invalid_value", "`token_ids[0]` is written as a fraction"},
+      {R"({"token_ids":[1e3]})", "invalid_value", "`token_ids[0]` is written as a fraction"},
+      {R"({"token_ids":[0.5]})", "invalid_value", "`token_ids[0]` is written as a fraction"},
+      {R"({"token_ids":[true]})", "invalid_value", "`token_ids[0]` is not a number"},
+      {R"({"token_ids":["1"]})", "invalid_value", "`token_ids[0]` is not a number"},
+      {R"({"token_ids":[null]})", "invalid_value", "`token_ids[0]` is not a number"},
+      {R"({"token_ids":[[1]]})", "invalid_value", "`token_ids[0]` is not a number"},
+      {R"({"token_ids":[1,2,4294967296]})", "invalid_value", "`token_ids[2]` is above 4294967295"},
+      {R"({"token_ids":[18446744073709551615]})", "invalid_value", "above 4294967295"},
+      {R"({"token_ids":[18446744073709551616]})", "invalid_json", "64 bits"},
+      {R"({"token_ids":[NaN]})", "invalid_json", "missing or superfluous"},
+      {R"({"token_ids":[01]})", "invalid_json", "a number"},
+  };
+  for (const Refusal& refusal : refusals) {
+    std::vector<std::uint32_t> tokens;
+    const auto error = ParseKvQuery(refusal.body, tokens);
+    ASSERT_TRUE(error.has_value()) << refusal.body;
+    EXPECT_EQ(RowOf(error->kind).status, 400) << refusal.body;
+    EXPECT_EQ(RowOf(error->kind).code, refusal.code) << refusal.body;
+    EXPECT_NE(error->message.find(refusal.message_part), std::string::npos)
+        << refusal.body << " -> " << error->message;
+  }
+}
+
+TEST(GatewayKvQuery, ADirectoryThatIsOffAnswersEmptyAndSaysSo) {
+  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {}),
+            R"({"matches":[],"excluded":[],"directory":"disabled"})");
+}
+
+TEST(GatewayKvQuery, ExcludedInstancesAreListedWithTheirReasons) {
+  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {{"a:1", "port 70000 > 65535"}, {"b:1", "say \"x\""}}),
+            R"({"matches":[],"excluded":[{"instance_name":"a:1","reason":"port 70000 > 65535"},)"
+            R"({"instance_name":"b:1","reason":"say \"x\""}],"directory":"disabled"})");
+}
+
+}  // namespace
+}  // namespace xms::gateway
