@@ -1,0 +1,164 @@
+#include "kv_directory/streams/internal/link.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "kv_directory/discovery/endpoint.h"
+
+namespace xms::kv_directory::internal {
+namespace {
+
+using base::StrCat;
+using std::chrono::milliseconds;
+
+// Longer than any link lives after its end; see "How" in the header.
+constexpr int kRenewNeverMs = 10 * 60 * 1000;
+// How long the monitor's "will retry" may lag behind "disconnected". Both come from one thread.
+constexpr milliseconds kDecideAfter{50};
+constexpr int kConnectTimeoutMs = 4000;
+constexpr int kHandshakeTimeoutMs = 4000;
+// A peer that has vanished without a word is noticed within this time. Silence of a publisher that
+// answers heartbeats is no sign of anything.
+constexpr int kHeartbeatIntervalMs = 5000;
+constexpr int kHeartbeatTimeoutMs = 15000;
+constexpr int kKeepaliveIdleS = 30;
+constexpr int kKeepaliveIntervalS = 10;
+constexpr int kKeepaliveCount = 3;
+// Messages that wait inside libzmq. Beyond it TCP holds the publisher back, who drops what he
+// cannot send, and the gap is seen.
+constexpr int kSubscriptionHighWaterMark = 1000;
+// Parts of a snapshot; a request is one message.
+constexpr int kExchangeHighWaterMark = 64;
+
+// Where a host is, as text that needs no resolver. Empty when nobody knows.
+struct Address {
+  std::string url;
+  bool ipv6 = false;
+};
+
+Address Resolve(const std::string& url, unsigned number) {
+  const auto endpoint = ParseTcpUrl(url);
+  if (!endpoint.ok()) return {};
+  if (endpoint->ipv6) return {endpoint->Url(), true};
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const std::string port = StrCat(endpoint->port);
+  if (getaddrinfo(endpoint->host.c_str(), port.c_str(), &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, &freeaddrinfo);
+  std::vector<const addrinfo*> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) addresses.push_back(one);
+  if (addresses.empty()) return {};
+  const addrinfo* chosen = addresses[number % addresses.size()];
+  char text[NI_MAXHOST];
+  if (getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text, sizeof text, nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  const bool ipv6 = chosen->ai_family == AF_INET6;
+  return {Endpoint{.host = text, .port = endpoint->port, .ipv6 = ipv6}.Url(), ipv6};
+}
+
+// The number of the next monitor event; nothing when none is there.
+std::optional<std::uint16_t> ReadEvent(const ZmqSocket& monitor) {
+  ZmqMessage message;
+  std::uint16_t event = 0;
+  if (!message.Receive(monitor) || message.frames()[0].size() < sizeof event) return std::nullopt;
+  std::memcpy(&event, message.frames()[0].data(), sizeof event);
+  return event;
+}
+
+}  // namespace
+
+void Link::Open(void* context, const Options& options, unsigned number) {
+  Close();
+  was_up_ = false;
+  state_ = State::kFailed;
+  const Address address = Resolve(options.url, number);
+  if (address.url.empty() || !Configure(context, options, address.ipv6)) return;
+  if (zmq_connect(socket_.get(), address.url.c_str()) != 0) return;
+  state_ = State::kConnecting;
+}
+
+bool Link::Configure(void* context, const Options& options, bool ipv6) {
+  const bool subscription = options.kind == Kind::kSubscription;
+  socket_ = ZmqSocket(context, subscription ? ZMQ_SUB : ZMQ_DEALER);
+  if (!socket_.valid()) return false;
+  bool ok = socket_.SetInt(ZMQ_LINGER, 0) && socket_.SetInt(ZMQ_IPV6, ipv6 ? 1 : 0) &&
+            socket_.SetInt(ZMQ_RECONNECT_IVL, kRenewNeverMs) &&
+            socket_.SetInt(ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs) &&
+            socket_.SetInt(ZMQ_HANDSHAKE_IVL, kHandshakeTimeoutMs) &&
+            socket_.SetInt(ZMQ_HEARTBEAT_IVL, kHeartbeatIntervalMs) &&
+            socket_.SetInt(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs) &&
+            socket_.SetInt(ZMQ_TCP_KEEPALIVE, 1) &&
+            socket_.SetInt(ZMQ_TCP_KEEPALIVE_IDLE, kKeepaliveIdleS) &&
+            socket_.SetInt(ZMQ_TCP_KEEPALIVE_INTVL, kKeepaliveIntervalS) &&
+            socket_.SetInt(ZMQ_TCP_KEEPALIVE_CNT, kKeepaliveCount) &&
+            socket_.SetInt64(ZMQ_MAXMSGSIZE, options.max_frame_bytes) &&
+            socket_.SetInt(ZMQ_RCVHWM,
+                           subscription ? kSubscriptionHighWaterMark : kExchangeHighWaterMark);
+  if (subscription) ok = ok && socket_.SetBytes(ZMQ_SUBSCRIBE, options.topic);
+  if (!ok) return false;
+
+  static std::atomic<std::uint64_t> number{0};
+  const std::string address = StrCat("inproc://kv-link-", number.fetch_add(1));
+  constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                          ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
+  if (zmq_socket_monitor(socket_.get(), address.c_str(), kEvents) != 0) return false;
+  monitor_ = ZmqSocket(context, ZMQ_PAIR);
+  return monitor_.valid() && monitor_.SetInt(ZMQ_LINGER, 0) &&
+         zmq_connect(monitor_.get(), address.c_str()) == 0;
+}
+
+void Link::Close() {
+  if (monitor_.valid() && socket_.valid()) zmq_socket_monitor(socket_.get(), nullptr, 0);
+  monitor_.Close();
+  socket_.Close();
+  state_ = State::kClosed;
+}
+
+Link::Event Link::Lose(LossCause cause) {
+  cause_ = cause;
+  state_ = State::kOver;
+  return Event::kLost;
+}
+
+Link::Event Link::Next(base::SteadyTime now) {
+  if (state_ == State::kFailed) return Lose(LossCause::kUnreachable);
+  if (state_ == State::kClosed || state_ == State::kOver) return Event::kNone;
+  while (const auto event = ReadEvent(monitor_)) {
+    switch (*event) {
+      case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+        if (state_ != State::kConnecting) break;
+        state_ = State::kUp;
+        was_up_ = true;
+        return Event::kUp;
+      case ZMQ_EVENT_DISCONNECTED:
+        if (state_ == State::kEnding) break;
+        state_ = State::kEnding;
+        decide_at_ = now + kDecideAfter;
+        if (was_up_) return Event::kBroken;
+        break;
+      case ZMQ_EVENT_CONNECT_RETRIED:
+        return Lose(was_up_ ? LossCause::kClosed : LossCause::kUnreachable);
+      default:
+        return Lose(LossCause::kRefused);  // the handshake failed
+    }
+  }
+  if (state_ == State::kEnding && now >= decide_at_) {
+    return Lose(was_up_ ? LossCause::kOversize : LossCause::kRefused);
+  }
+  return Event::kNone;
+}
+
+}  // namespace xms::kv_directory::internal

@@ -1,0 +1,219 @@
+// Static streams over real TCP: what an engine says is what readers see.
+
+#include <string>
+#include <vector>
+
+#include "tests/integration/kv_directory/directory_fixture.h"
+
+namespace xms::kv_directory {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::KvPublisher;
+using testing::MakePrompt;
+using testing::WaitFor;
+
+TEST_F(KVDirectory, StreamBeginsWithASnapshotAndFollowsLiveBatches) {
+  KvPublisher publisher;
+  publisher.Store(Tier::kDevice, prompt_);
+  StartWith(publisher);
+  ASSERT_TRUE(WaitSynchronized("a"));
+  EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
+  EXPECT_EQ(StatusOf("a")->sequence.value, 1u);
+  EXPECT_EQ(StatusOf("a")->device_blocks, 8u);
+  EXPECT_EQ(StatusOf("a")->error, "");
+
+  ASSERT_TRUE(publisher.WaitForSubscriptions(1));
+  const Tokens other = MakePrompt(2, 3);
+  publisher.Store(Tier::kDevice, other);
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", other), Expectation({12, 0}));
+  EXPECT_EQ(Metric("xms_kv_stream_gaps_total"), 0);
+  EXPECT_TRUE(directory_->Settled());
+}
+
+// C06, and C3, C5 of the requirements.
+TEST_F(KVDirectory, TiersAreIndependentReplicas) {
+  KvPublisher publisher;
+  StartWith(publisher);
+  ASSERT_TRUE(WaitSynchronized("a"));
+  ASSERT_TRUE(publisher.WaitForSubscriptions(1));
+  const Tokens prompt = MakePrompt(3, 20);
+  publisher.Store(Tier::kDevice, prompt);
+  publisher.Publish(publisher.NewBatch().Replicate(Tier::kHost, prompt));
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation({80, 0})) << "a block on both counts as Device";
+  publisher.Publish(publisher.NewBatch().Remove(Tier::kDevice, prompt, 7));
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation({28, 52}));
+  publisher.Publish(publisher.NewBatch().Remove(Tier::kHost, prompt, 9, 1));
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation({28, 8})) << "the run ends at the first hole";
+  publisher.Publish(publisher.NewBatch().Replicate(Tier::kHost, prompt, 9, 1));
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation({28, 52}));
+  publisher.Publish(publisher.NewBatch().Clear(Tier::kDevice));
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation({0, 80}));
+  publisher.Publish(publisher.NewBatch().Clear());
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", prompt), Expectation());
+}
+
+// C6: nothing is assembled across ranks or instances.
+TEST_F(KVDirectory, RanksAndInstancesAreIsolated) {
+  std::vector<std::unique_ptr<KvPublisher>> publishers;
+  std::vector<StreamSpec> specs;
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    publishers.push_back(std::make_unique<KvPublisher>(KvPublisher::Options{.dp_rank = rank}));
+    specs.push_back(SpecOf(*publishers.back(), "a", rank));
+  }
+  publishers.push_back(std::make_unique<KvPublisher>());
+  specs.push_back(SpecOf(*publishers.back(), "b"));
+  publishers[0]->Publish(publishers[0]->NewBatch().Store(Tier::kDevice, prompt_, 0, 4));
+  publishers[1]->Publish(publishers[1]->NewBatch().Store(Tier::kDevice, prompt_));
+  publishers[1]->Publish(publishers[1]->NewBatch().Remove(Tier::kDevice, prompt_, 0, 4));
+  publishers[2]->Publish(publishers[2]->NewBatch().Store(Tier::kHost, prompt_, 0, 2));
+  StartWith(ConfigOf(specs));
+  ASSERT_TRUE(WaitFor("all are synchronized", [&] { return directory_->Settled(); }));
+  EXPECT_EQ(HitsOf("a", prompt_, 0), Expectation({16, 0}));
+  EXPECT_EQ(HitsOf("a", prompt_, 1), Expectation()) << "its first four blocks are gone";
+  EXPECT_EQ(HitsOf("b", prompt_), Expectation({0, 8}));
+
+  // A fault of one rank costs the others nothing.
+  publishers[1]->SendPayload("\xc1");
+  ASSERT_TRUE(WaitFor("the damage is counted", [&] {
+    return Metric("xms_kv_stream_parse_errors_total{code=\"reserved_byte\"}") == 1;
+  }));
+  EXPECT_EQ(HitsOf("a", prompt_, 0), Expectation({16, 0}));
+  EXPECT_EQ(HitsOf("b", prompt_), Expectation({0, 8}));
+}
+
+TEST_F(KVDirectory, BatchOfAnotherRankUnsynchronizesWithBothNumbers) {
+  KvPublisher publisher(KvPublisher::Options{.dp_rank = 3});
+  StartWith(ConfigOf({SpecOf(publisher, "a", 1)}));
+  ASSERT_TRUE(WaitFor("the ranks are named", [&] {
+    return ErrorOf("a", 1).find("dp_rank 3 published, 1 configured") != std::string::npos;
+  })) << ErrorOf("a", 1);
+}
+
+// C09
+TEST_F(KVDirectory, OtherBlockSizeUnsynchronizesWithBothNumbers) {
+  KvPublisher publisher(KvPublisher::Options{.block_size = 8});
+  KvPublisher good;
+  good.Store(Tier::kDevice, prompt_);
+  publisher.Publish(publisher.NewBatch().Store(Tier::kDevice, MakePrompt(1, 4, 8)));
+  StartWith(ConfigOf({SpecOf(publisher, "a"), SpecOf(good, "b")}));
+  ASSERT_TRUE(WaitError("a", "block_size 8 published, 4 configured"));
+  ASSERT_TRUE(WaitSynchronized("b"));
+  EXPECT_EQ(HitsOf("b", prompt_), Expectation({32, 0}));
+}
+
+TEST_F(KVDirectory, SnapshotAndDeltasMergeWithoutLossOrDoubling) {
+  KvPublisher publisher;
+  const Tokens chain = MakePrompt(5, 40);
+  publisher.Publish(publisher.NewBatch().Store(Tier::kDevice, chain, 0, 20));
+  publisher.HoldSnapshots();
+  StartWith(publisher);
+  ASSERT_TRUE(publisher.WaitForSnapshotRequests(1));
+  ASSERT_TRUE(publisher.WaitForSubscriptions(1));
+  for (std::size_t block = 20; block < 30; ++block) {
+    publisher.Publish(publisher.NewBatch().Store(Tier::kDevice, chain, block, 1));
+  }
+  EXPECT_EQ(HitsOf("a", chain), Expectation()) << "zero hits until the snapshot";
+  publisher.ReleaseSnapshots();
+  for (std::size_t block = 30; block < 40; ++block) {
+    publisher.Publish(publisher.NewBatch().Store(Tier::kDevice, chain, block, 1));
+  }
+  ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
+  EXPECT_EQ(HitsOf("a", chain), Expectation({160, 0}));
+  EXPECT_EQ(StatusOf("a")->device_blocks, 40u);
+  // The tail is no root (C03).
+  EXPECT_EQ(HitsOf("a", Tokens(chain.begin() + 80, chain.end())), Expectation());
+}
+
+TEST_F(KVDirectory, SnapshotInSeveralPartsIsOneSnapshot) {
+  KvPublisher publisher;
+  publisher.Store(Tier::kDevice, prompt_);
+  publisher.SplitSnapshots(5);
+  StartWith(publisher);
+  ASSERT_TRUE(WaitSynchronized("a"));
+  EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
+}
+
+TEST_F(KVDirectory, QuietPublisherStaysSynchronized) {
+  KvPublisher publisher;
+  publisher.Store(Tier::kDevice, prompt_);
+  DirectoryConfig config = ConfigOf({SpecOf(publisher, "a")});
+  config.limits.resync_interval = milliseconds(50);
+  StartWith(config);
+  ASSERT_TRUE(WaitSynchronized("a"));
+  const std::uint64_t generation = StatusOf("a")->generation;
+  ASSERT_TRUE(publisher.WaitForSnapshotRequests(8)) << "seven reconciliations";
+  EXPECT_EQ(StatusOf("a")->generation, generation);
+  EXPECT_EQ(Metric("xms_kv_stream_reconciliations_total{outcome=\"different\"}"), 0);
+}
+
+TEST_F(KVDirectory, NamesAndIpv6LiteralsAreConnectedTo) {
+  KvPublisher named;
+  StreamSpec spec = SpecOf(named, "named");
+  spec.endpoint = "tcp://localhost:" + std::to_string(named.event_port());
+  spec.replay_endpoint = "tcp://localhost:" + std::to_string(named.replay_port());
+  std::vector<StreamSpec> specs = {spec};
+  auto ipv6 = KvPublisher::TryMake({.host = "::1"});
+  if (ipv6 != nullptr) {
+    spec = SpecOf(*ipv6, "ipv6");
+    spec.endpoint = "tcp://[::1]:" + std::to_string(ipv6->event_port());
+    spec.replay_endpoint = "tcp://[0:0::1]:" + std::to_string(ipv6->replay_port());
+    specs.push_back(spec);
+  }
+  StartWith(ConfigOf(specs));
+  for (const StreamSpec& one : specs) EXPECT_TRUE(WaitSynchronized(one.key.instance.name));
+}
+
+// D11: the service restarts, its engines are asked one after the other, and all answers count.
+TEST_F(KVDirectory, AllSlotsSynchronizeAndStopAtOnce) {
+  std::vector<std::unique_ptr<KvPublisher>> publishers;
+  std::vector<StreamSpec> specs;
+  for (int i = 0; i < 128; ++i) {
+    publishers.push_back(std::make_unique<KvPublisher>());
+    publishers.back()->Store(Tier::kDevice, prompt_);
+    specs.push_back(SpecOf(*publishers.back(), "engine" + std::to_string(1000 + i)));
+  }
+  StartWith(ConfigOf(specs));
+  ASSERT_TRUE(WaitFor(
+      "128 streams are synchronized", [&] { return directory_->Settled(); },
+      std::chrono::seconds(60)));
+  EXPECT_EQ(Metric("xms_kv_streams_synchronized"), 128);
+  for (const StreamSpec& spec : specs) {
+    EXPECT_EQ(HitsOf(spec.key.instance.name, prompt_), Expectation({32, 0}));
+  }
+  directory_->Stop();
+  EXPECT_TRUE(index_->Streams().empty());
+  EXPECT_EQ(Metric("xms_kv_streams_synchronized"), 0);
+  directory_->Stop();
+}
+
+TEST_F(KVDirectory, StopDoesNotWaitForDeadOrHangingEndpoints) {
+  KvPublisher hanging;
+  hanging.HoldSnapshots();
+  DirectoryConfig config = ConfigOf({SpecOf(hanging, "hanging")});
+  config.limits.replay_timeout = std::chrono::minutes(10);
+  // Nobody listens on port 1.
+  for (int i = 0; i < 20; ++i) {
+    StreamSpec dead = SpecOf(hanging, "dead" + std::to_string(i));
+    dead.endpoint = "tcp://127.0.0.1:1";
+    config.streams.push_back(dead);
+  }
+  StartWith(config);
+  ASSERT_TRUE(hanging.WaitForSnapshotRequests(1));
+  ASSERT_TRUE(WaitError("dead7", "no publisher answered at tcp://127.0.0.1:1 for "));
+  EXPECT_FALSE(directory_->Settled());
+  const auto before = clock_.Now();
+  directory_->Stop();
+  EXPECT_LT(base::MillisBetween(before, clock_.Now()), 5000);
+  EXPECT_TRUE(index_->Streams().empty());
+}
+
+}  // namespace
+}  // namespace xms::kv_directory
