@@ -1,10 +1,11 @@
 #include "sim/block_manager.h"
 
 #include <algorithm>
-#include <cassert>
 #include <ranges>
 #include <tuple>
 #include <utility>
+
+#include "base/assert.h"
 
 namespace xms::sim {
 
@@ -46,7 +47,7 @@ BlockManager::Entry* BlockManager::Find(const std::vector<ContentKey>& keys, std
 
 BlockManager::Hold& BlockManager::HoldOf(HoldId id) {
   const auto found = holds_.find(id);
-  assert(found != holds_.end());
+  XMS_ASSERT(found != holds_.end());
   return found->second;
 }
 
@@ -110,12 +111,12 @@ void BlockManager::TakeDeviceBlock() {
     --device_free_;
     return;
   }
-  assert(!device_lru_.empty());
+  XMS_ASSERT(!device_lru_.empty());
   EvictFromDevice(*device_lru_.begin()->second);
 }
 
 std::optional<PrefixHit> BlockManager::Admit(HoldId id, std::span<const std::uint32_t> tokens) {
-  assert(!tokens.empty() && !holds_.contains(id));
+  XMS_ASSERT(!tokens.empty() && !holds_.contains(id));
   Hold hold;
   PrefixHit hit;
   for (std::size_t i = 0; i < (tokens.size() - 1) / options_.block_size; ++i) {
@@ -206,7 +207,7 @@ void BlockManager::Commit(HoldId id, std::span<const std::uint32_t> computed) {
   Hold& hold = HoldOf(id);
   const std::size_t complete = computed.size() / options_.block_size;
   if (complete <= hold.committed) return;
-  assert(complete <= hold.slots.size());
+  XMS_ASSERT(complete <= hold.slots.size());
   hold.committed = complete;
   ExtendKeys(hold.keys, computed, complete);
   // From the start: a block that another sequence had cached, so that this one's copy stayed private, may
@@ -252,7 +253,7 @@ void BlockManager::Release(HoldId id) {
 }
 
 std::uint32_t BlockManager::StartCopies(std::uint32_t limit) {
-  assert(copies_running_.empty());
+  XMS_ASSERT(copies_running_.empty());
   while (copies_running_.size() < limit && !copies_waiting_.empty()) {
     copies_running_.push_back(copies_waiting_.front());
     copies_waiting_.pop_front();

@@ -1,9 +1,9 @@
 #include "sim/rank_scheduler.h"
 
 #include <algorithm>
-#include <cassert>
 #include <utility>
 
+#include "base/assert.h"
 #include "sim/tokens.h"
 
 namespace xms::sim {
@@ -35,7 +35,7 @@ std::unique_ptr<RankScheduler::Sequence> RankScheduler::NextWaiting() {
 }
 
 void RankScheduler::Submit(SimTime now, GenerationRequest request) {
-  assert(!request.prompt.empty() && request.max_tokens > 0);
+  XMS_ASSERT(!request.prompt.empty() && request.max_tokens > 0);
   Advance(now);
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id;
