@@ -109,9 +109,8 @@ std::string_view Store(const Flag& flag, std::string_view text, Number& out) {
   constexpr bool kIsInteger = std::is_integral_v<Number>;
   using Wide = std::conditional_t<kIsInteger, std::int64_t, double>;
   Wide value{};
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (stopped != end || error == std::errc::invalid_argument) {
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (stopped != text.data() + text.size() || error == std::errc::invalid_argument) {
     return kIsInteger ? "not a decimal integer" : "not a number";
   }
   // Written so that NaN fails it.

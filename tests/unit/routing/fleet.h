@@ -33,7 +33,7 @@ class Fleet {
     candidates_.push_back(candidate);
     return candidates_.back();
   }
-  Candidate& Add(std::string name, double waiting, std::vector<Hit> hits = {Hit{}}) {
+  Candidate& Add(std::string name, double waiting, const std::vector<Hit>& hits = {Hit{}}) {
     Candidate& candidate = Add(std::move(name));
     candidate.load.waiting_requests_num = waiting;
     Hits(candidate, hits);
