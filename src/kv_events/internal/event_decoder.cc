@@ -178,7 +178,7 @@ bool EventDecoder::DecodeField(Key key) {
   const std::size_t value = reader_.offset();
   if (!Uses(fields_.type, key)) return reader_.Skip(kFieldDepth);
   if (ReadField(key)) return true;
-  if (fields_.type != EventType::kUnseen || reader_.failed_structurally()) return false;
+  if (fields_.type != EventType::kUnseen) return false;
   Failure& deferred = fields_.deferred[DeferralClass(key)];
   if (deferred.code == DecodeCode::kOk) deferred = reader_.failure();
   reader_.Seek(value);
@@ -236,10 +236,7 @@ bool EventDecoder::ReadHashes() {
     const std::size_t step = std::min<std::size_t>(remaining, kGrowth);
     const std::size_t done = batch_.hashes.size();
     batch_.hashes.resize(done + step);
-    if (!ReadHashElements(batch_.hashes.data() + done, step)) {
-      batch_.hashes.resize(fields_.first_hash);
-      return false;
-    }
+    if (!ReadHashElements(batch_.hashes.data() + done, step)) return false;
     remaining -= step;
   }
   fields_.has_hashes = true;
@@ -278,10 +275,7 @@ bool EventDecoder::ReadTokens() {
     const std::size_t step = std::min<std::size_t>(remaining, kGrowth);
     const std::size_t done = batch_.tokens.size();
     batch_.tokens.resize(done + step);
-    if (!ReadTokenElements(batch_.tokens.data() + done, step)) {
-      DropTokens();
-      return false;
-    }
+    if (!ReadTokenElements(batch_.tokens.data() + done, step)) return false;
     remaining -= step;
   }
   return true;

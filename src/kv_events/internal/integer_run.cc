@@ -133,8 +133,7 @@ std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out) 
   const std::uint8_t* p = reader.position();
   const std::uint8_t* const end = reader.end();
   std::size_t done = 0;
-  // The wide loads reach three bytes in front of a token. An event's tag alone is longer.
-  bool wide = reader.offset() >= 3;
+  bool wide = true;    // nothing but plain tokens so far
   bool mixed = false;  // the last group was not all 3-byte tokens
   while (wide && count - done >= kGroup &&
          static_cast<std::size_t>(end - p) >= LengthWindow::kBytes) {

@@ -23,7 +23,8 @@
 
 namespace xms::kv_events::internal {
 
-// Unsigned integers of at most 32 bits. Returns how many were read.
+// Unsigned integers of at most 32 bits. Returns how many were read. The reader stands at least three
+// bytes into the payload, as it does after any event's head: loads reach that far back.
 std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out);
 
 // 64-bit unsigned integers in their 9-byte form. Returns how many were read.

@@ -9,8 +9,8 @@
 //             anything
 //                 is done with it: an element takes at least one byte, a map's pair at least two.
 //             R3  Nesting is counted, not recursed into: at most kMaxDepth open containers.
-// Failure     Operations return false and leave code and offset in failure(). After a structural
-//             failure the position means nothing; after any other the caller may Seek() and go on.
+// Failure     Operations return false and leave code and offset in failure(). The position then means
+//             nothing; a caller that only tried may Seek() back and go on.
 #pragma once
 
 #include <bit>
@@ -111,11 +111,6 @@ class Reader {
     return false;
   }
   const Failure& failure() const { return failure_; }
-  // Damage to the frame itself, after which no place in the payload can be trusted.
-  bool failed_structurally() const {
-    return failure_.code == DecodeCode::kTruncated || failure_.code == DecodeCode::kReservedByte ||
-           failure_.code == DecodeCode::kDepthExceeded;
-  }
 
  private:
   bool NextOfAnyForm(Item& item);

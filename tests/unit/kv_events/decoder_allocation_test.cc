@@ -16,9 +16,9 @@ namespace {
 
 // A vector that doubles has taken up to twice its final capacity, itself below twice what it holds.
 // Per byte of payload: a token of 4 bytes or a hash of 8, or half an event of 32.
-constexpr std::size_t kBytesPerPayloadByte = 4 * 16;
+constexpr std::size_t kBytesPerPayloadByte = std::size_t{4} * 16;
 // One step of growth of hashes and tokens ahead of what has been read.
-constexpr std::size_t kHeadStart = 4 * 4096 * (8 + 4);
+constexpr std::size_t kHeadStart = std::size_t{4} * 4096 * (8 + 4);
 
 TEST(KVEventDecoderAllocation, NoneOnceTheBatchHasGrown) {
   KvBatch batch;

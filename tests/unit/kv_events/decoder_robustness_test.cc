@@ -110,6 +110,42 @@ TEST(KVEventDecoderRandom, EncoderWritesTheVectorsBytes) {
   }
 }
 
+TEST(KVEventDecoderRandom, EncoderWritesTheShortestForms) {
+  for (const std::size_t count : {15, 16, 0xffff, 0x10000}) {
+    KvBatch batch;
+    batch.events.push_back(
+        {.kind = EventKind::kRemove, .hash_count = static_cast<std::uint32_t>(count)});
+    Payload hashes;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      constexpr std::array<std::uint64_t, 10> kEdges = {
+          0, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x10000, 0xffffffff, 0x100000000, UINT64_MAX};
+      batch.hashes.push_back({kEdges[i % kEdges.size()]});
+      hashes.Int(batch.hashes.back().value);
+    }
+    std::vector<std::byte> bytes;
+    EncodeBatch(batch, 4, bytes);
+    Payload expected;
+    expected.Byte(0x93).Double(0).Byte(0x91).Byte(0x83);
+    for (const std::string_view text : {"type", "BlockRemoved", "block_hashes"}) {
+      expected.Byte(0xa0 | static_cast<unsigned>(text.size()));
+      for (const char letter : text) expected.Byte(static_cast<unsigned char>(letter));
+    }
+    if (count < 16) {
+      expected.Byte(0x90 | static_cast<unsigned>(count));
+    } else if (count <= 0xffff) {
+      expected.Byte(0xdc).BigEndian(count, 2);
+    } else {
+      expected.Byte(0xdd).BigEndian(count, 4);
+    }
+    expected.Append(hashes).Byte(0xa6);
+    for (const char letter : std::string_view("medium\xa3gpu")) {
+      expected.Byte(static_cast<unsigned char>(letter));
+    }
+    expected.Int(0);
+    EXPECT_TRUE(std::ranges::equal(bytes, expected.bytes())) << count;
+  }
+}
+
 TEST(KVEventDecoderRandom, EncoderRefusesWhatCannotBePublished) {
   KvBatch batch;
   batch.events.push_back({.kind = EventKind::kIgnored});

@@ -124,6 +124,70 @@ TEST(KVEventDecoder, OffsetPointsAtTheItemThatIsWrong) {
   const Vector& late = VectorNamed("bad_type_last_medium");
   const std::size_t at = offset("bad_type_last_medium");
   EXPECT_EQ(late.payload[at], std::byte{7});
+  // A count that cannot be true is refused where it is declared.
+  EXPECT_EQ(offset("bad_huge_hash_count"), VectorNamed("bad_huge_hash_count").payload.size() - 17);
+}
+
+TEST(KVEventDecoder, MapOfMorePairsThanBytesIsRefusedAtItsHead) {
+  // Three pairs need six bytes; five are left.
+  const Payload payload =
+      Payload().Array(2).Double(0).Array(1).Byte(0x83).Nil().Nil().Nil().Nil().Nil();
+  KvBatch batch;
+  const DecodeOutcome outcome = Decode(payload, {}, batch);
+  EXPECT_EQ(outcome.code, DecodeCode::kTruncated);
+  EXPECT_EQ(outcome.offset, payload.size() - 6);
+}
+
+// Two faults in front of the type: the first one in the payload is the one reported.
+TEST(KVEventDecoder, ReportsTheFirstOfTheFaultsBeforeTheType) {
+  KvBatch batch;
+  const auto code = [&](const Payload& pairs) {
+    Payload payload;
+    payload.BatchHead(1).Map(3).Append(pairs).Text("type").Text("BlockStored").Int(0);
+    return Decode(payload, {}, batch).code;
+  };
+  const Payload medium = Payload().Text("medium").Int(1);
+  const Payload tokens = Payload().Text("token_ids").Array(1).Byte(0xff);
+  EXPECT_EQ(code(Payload().Append(medium).Append(tokens)), DecodeCode::kWrongType);
+  EXPECT_EQ(code(Payload().Append(tokens).Append(medium)), DecodeCode::kIntOutOfRange);
+}
+
+TEST(KVEventDecoder, ComparedTextMustBeUtf8) {
+  KvBatch batch;
+  const auto code = [&](std::string_view text) {
+    Payload payload;
+    payload.BatchHead(1).Map(3).Text("type").Text("BlockRemoved").Text("block_hashes").Array(0);
+    payload.Text("medium").Text(text).Int(0);
+    return Decode(payload, {}, batch).code;
+  };
+  for (const std::string_view text :
+       {"", "ssd", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xe1\x80\xbf", "\xed\x9f\xbf",
+        "\xee\x80\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_EQ(code(text), DecodeCode::kOk) << testing::PrintToString(text);
+  }
+  for (const std::string_view text : {"\x80",
+                                      "\xbf",
+                                      "\xc0\xaf",
+                                      "\xc1\xbf",
+                                      "\xc2",
+                                      "\xc2\x7f",
+                                      "\xc2\xc0",
+                                      "\xe0\x9f\xbf",
+                                      "\xe1\x80",
+                                      "\xe1\x80\x28",
+                                      "\xed\xa0\x80",
+                                      "\xed\xbf\xbf",
+                                      "\xf0\x8f\xbf\xbf",
+                                      "\xf0\x90\x80\x28",
+                                      "\xf0\x90\x28\x80",
+                                      "\xf0\x90\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xff",
+                                      "ssd\xff",
+                                      "\xe2\x82"}) {
+    EXPECT_EQ(code(text), DecodeCode::kInvalidUtf8) << testing::PrintToString(text);
+  }
 }
 
 // --- Arrays of tokens, in every mixture of encodings and at every distance from the payload's end.
@@ -198,9 +262,18 @@ TEST(KVEventDecoder, ReadsTokensInEveryMixtureOfForms) {
     for (std::uint32_t& token : tokens) token = RandomToken(range, random);
     // The forms change within an array too: minimal ones first, then anything.
     Payload payload = StoreOf(tokens, random() % 4 == 0, random);
-    // No rank: the tokens are the last bytes, so that wide reads meet the end of the payload.
+    // Without a rank the tokens are the last bytes, and wide reads meet the end of the payload. With
+    // a long element in its place the array's own end is what they must respect.
     std::vector<std::byte> bytes(payload.bytes().begin(), payload.bytes().end());
-    bytes[4] = std::byte{2};
+    if (random() % 2 == 0) {
+      bytes[4] = std::byte{2};
+    } else {
+      bytes[4] = std::byte{4};
+      payload.Int(0).Array(200);
+      for (int i = 0; i < 200; ++i) payload.Int(7);
+      bytes.insert(bytes.end(), payload.bytes().begin() + static_cast<std::ptrdiff_t>(bytes.size()),
+                   payload.bytes().end());
+    }
     const DecodeOutcome outcome = DecodeBatch(guarded.Place(bytes), options, batch);
     ASSERT_TRUE(outcome.ok()) << Describe(outcome, options, bytes.size());
     ASSERT_EQ(batch.tokens, tokens);
@@ -225,6 +298,38 @@ TEST(KVEventDecoder, FindsTheOddTokenAmongShortOnes) {
       const DecodeOutcome outcome = Decode(payload, options, batch);
       ASSERT_TRUE(outcome.ok()) << odd << ": " << Describe(outcome, options, payload.size());
       ASSERT_EQ(batch.tokens, tokens) << odd;
+    }
+  }
+}
+
+// Mixed encodings, and one token in a form that the fast loop does not know, at each place.
+TEST(KVEventDecoder, FindsTheOddFormAmongMixedOnes) {
+  constexpr std::uint64_t kSeed = 11;
+  std::mt19937_64 random(kSeed);
+  KvBatch batch;
+  const DecoderOptions options{.block_size = 1};
+  std::vector<std::uint32_t> tokens(300);
+  for (std::uint32_t& token : tokens) token = RandomToken(2, random);
+  for (std::size_t odd = 0; odd < tokens.size(); ++odd) {
+    for (const bool pair : {false, true}) {
+      Payload payload;
+      payload.BatchHead(1).Map(4).Text("type").Text("BlockStored").Text("block_hashes").Array(300);
+      for (std::uint64_t i = 0; i < 300; ++i) payload.Int(i + 1);
+      payload.Text("block_size").Int(1).Text("token_ids").Array(300);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (i != odd) {
+          payload.Int(tokens[i]);
+        } else if (pair) {
+          payload.Array(2).Int(tokens[i]).Nil();
+        } else {
+          payload.Byte(0xcf).BigEndian(tokens[i], 8);
+        }
+      }
+      payload.Int(0);
+      const DecodeOutcome outcome = Decode(payload, options, batch);
+      ASSERT_TRUE(outcome.ok()) << "seed " << kSeed << " place " << odd << ": "
+                                << Describe(outcome, options, payload.size());
+      ASSERT_EQ(batch.tokens, tokens) << "seed " << kSeed << " place " << odd;
     }
   }
 }
@@ -329,7 +434,9 @@ TEST_P(KVEventDecoderRepeats, AreFoundAmongHashesChosenToCollide) {
   ASSERT_EQ(inverse * 0x9e3779b97f4a7c15u, 1u);
   std::vector<std::uint64_t> hashes(GetParam());
   for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = i * inverse;
-  ExpectFoundWhereverItIs(hashes, "colliding");
+  ExpectFoundWhereverItIs(hashes, "colliding in the first slot");
+  for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = ~i * inverse;
+  ExpectFoundWhereverItIs(hashes, "colliding in the last slot");
 }
 
 INSTANTIATE_TEST_SUITE_P(, KVEventDecoderRepeats,
