@@ -1,0 +1,6 @@
+"""Makes tools/fleet importable, which starts the real programs."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))

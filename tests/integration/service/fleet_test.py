@@ -1,0 +1,169 @@
+"""The service with a simulated fleet: credit, its loss and its return, engines that come and go."""
+
+import json
+import signal
+import urllib.error
+import urllib.request
+
+import pytest
+
+from fleet import processes
+
+BLOCK = 16
+
+
+def post(url, body, headers=None):
+    """(status, headers, body); any status."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, method="POST",
+                                     headers={"Content-Type": "application/json", **(headers or {})})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def get_json(url):
+    status, body = processes.http_get(url)
+    assert status == 200, (url, status, body)
+    return json.loads(body)
+
+
+def matches(fleet, tokens):
+    status, _, body = post(f"{fleet.http_url}/v1/internal/kv-cache/query", {"token_ids": tokens})
+    assert status == 200
+    return {(m["instance_name"], m["dp_rank"]): m for m in json.loads(body)["matches"]}
+
+
+def complete(fleet, tokens, **more):
+    return post(f"{fleet.http_url}/v1/completions", {"model": "sim", "prompt": tokens, "max_tokens": 4, **more})
+
+
+def decision(fleet, request_id):
+    found = get_json(f"{fleet.rpc_url}/v1/internal/routing/decisions?request_id={request_id}")["decisions"]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def metric(fleet, name):
+    text = processes.http_get(f"{fleet.rpc_url}/metrics")[1].decode()
+    values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
+              if line.split("{")[0].split(" ")[0] == name]
+    assert values, f"{name} is not in /metrics"
+    return sum(values)
+
+
+@pytest.fixture
+def fleet():
+    with processes.Fleet(processes.default_bin_dir(), block_size=BLOCK,
+                         sim_flags=["--engines=3", "--time_scale=20"]) as started:
+        started.wait_ready()
+        yield started
+
+
+def test_a_prompt_goes_back_to_the_engine_that_holds_it(fleet):
+    tokens = list(range(1000, 1000 + 20 * BLOCK))
+    status, headers, body = complete(fleet, tokens)
+    assert status == 200
+    first = decision(fleet, headers["x-request-id"])
+    assert json.loads(body)["usage"]["prompt_tokens"] == len(tokens)
+
+    def known():
+        return matches(fleet, tokens)[first["instance"], 0]["reusable_prefix_tokens"] == len(tokens)
+    processes.wait_for("the first prompt in the directory", known, 10)
+    # Everybody else has nothing of it.
+    assert sum(m["reusable_prefix_tokens"] > 0 for m in matches(fleet, tokens).values()) == 1
+
+    status, headers, body = complete(fleet, tokens + [5] * BLOCK)
+    assert status == 200
+    second = decision(fleet, headers["x-request-id"])
+    assert second["instance"] == first["instance"]
+    usage = json.loads(body)["usage"]
+    # What the directory promised is what the engine found.
+    assert usage["prompt_tokens_details"]["cached_tokens"] == len(tokens)
+    assert second["cached_tokens"] == len(tokens)
+
+
+def test_a_restarted_engine_has_no_credit_before_its_own_snapshot(fleet):
+    tokens = list(range(7000, 7000 + 10 * BLOCK))
+    _, headers, _ = complete(fleet, tokens)
+    holder = decision(fleet, headers["x-request-id"])["instance"]
+    processes.wait_for("the prompt in the directory",
+                       lambda: matches(fleet, tokens)[holder, 0]["reusable_prefix_tokens"] > 0, 10)
+    assert post(f"http://{holder}/sim/faults", {"restart": True})[0] == 200
+
+    def empty_again():
+        match = matches(fleet, tokens).get((holder, 0))
+        return match is not None and match["synchronized"] and match["device_blocks"] == 0
+    processes.wait_for("the new life's empty snapshot", empty_again, 20)
+    assert all(m["reusable_prefix_tokens"] == 0 for m in matches(fleet, tokens).values())
+
+
+def test_lost_messages_and_garbage_cost_one_stream_its_credit_only_until_the_snapshot(fleet):
+    for number, fault in enumerate([{"drop_next_messages": 1}, {"send_bytes": "c1"}]):
+        shared = list(range(100_000 * (number + 1), 100_000 * (number + 1) + 8 * BLOCK))
+        _, headers, _ = complete(fleet, shared)
+        holder = decision(fleet, headers["x-request-id"])["instance"]
+        processes.wait_for("the prompt in the directory",
+                           lambda: matches(fleet, shared)[holder, 0]["reusable_prefix_tokens"] == len(shared), 10)
+        assert post(f"http://{holder}/sim/faults", fault)[0] == 200
+        # Two more prompts, so that a dropped message is followed by one that shows the gap.
+        for extra in range(2):
+            assert post(f"http://{holder}/v1/completions",
+                        {"model": "sim", "prompt": shared + [extra] * BLOCK, "max_tokens": 1})[0] == 200
+        longest = shared + [1] * BLOCK
+        processes.wait_for("the stream to be right again", lambda: (
+            matches(fleet, longest)[holder, 0]["reusable_prefix_tokens"] == len(longest)), 20)
+        assert all(m["synchronized"] for m in matches(fleet, []).values())
+    assert metric(fleet, "xms_kv_stream_gaps_total") >= 1
+
+
+def test_requests_in_flight_are_zero_however_they_ended(fleet):
+    assert complete(fleet, [1] * 40)[0] == 200
+    assert complete(fleet, [2] * 40, stream=True)[0] == 200
+    assert complete(fleet, "text")[0] == 200
+    assert complete(fleet, [-1])[0] == 400
+    assert post(f"{fleet.http_url}/v1/completions", b"{")[0] == 400
+    # A client that goes away in the middle of a long answer.
+    import socket
+    body = json.dumps({"model": "sim", "prompt": [3] * 40, "max_tokens": 100000, "stream": True}).encode()
+    with socket.create_connection((processes.HOST, fleet.http_port)) as gone:
+        gone.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert gone.recv(64)
+    processes.wait_for("no request in flight", lambda: metric(fleet, "xms_requests_in_flight") == 0, 10)
+
+    def engines_idle():
+        return all(get_json(f"http://{engine['name']}/sim/state")["running"] == 0 for engine in fleet.engines)
+    processes.wait_for("the engine to have stopped working for a client that is gone", engines_idle, 10)
+
+
+def test_an_engine_process_that_dies_costs_no_request(fleet):
+    tokens = list(range(50 * BLOCK))
+    assert complete(fleet, tokens)[0] == 200
+    fleet.sim.signal(signal.SIGKILL)
+    # Nobody is left: an honest error, and the service lives.
+    def refused():
+        try:
+            return complete(fleet, tokens)[0] in (502, 503)
+        except urllib.error.URLError:
+            return True  # the client port is closed, once readiness is lost
+    processes.wait_for("an honest refusal", refused, 20)
+    fleet.service.check_alive()
+    fleet.sim.stop()
+    fleet.start_sim()
+    fleet.wait_ready(40)
+    assert complete(fleet, tokens)[0] == 200
+
+
+def test_both_processes_end_orderly(fleet):
+    assert fleet.stop() == [0, 0]
+    for port in (fleet.http_port, fleet.rpc_port, *(engine["port"] for engine in fleet.engines)):
+        assert processes.port_is_free(port)
+
+
+def test_an_orderly_stop_of_the_fleet_deregisters_it(fleet):
+    assert fleet.sim.stop() == 0
+    processes.wait_for("an empty list of instances", lambda: (
+        get_json(f"{fleet.rpc_url}/v1/internal/instances")["instances"] == []), 5)
+    processes.wait_for("503 from /ready", lambda: processes.http_get(f"{fleet.rpc_url}/ready")[0] == 503, 10)
