@@ -118,6 +118,7 @@ struct Service::Impl {
     return options;
   }
 
+  void AddGauges();
   base::Status Start();
   void Stop();
   void Control(const std::stop_token& stop);
@@ -154,7 +155,31 @@ struct Service::Impl {
   std::jthread control;
 };
 
+// Values that are cheaper to read when somebody asks than to keep.
+void Service::Impl::AddGauges() {
+  const auto view_bytes =
+      metrics.AddGauge("xms_kv_index_view_bytes", "Memory of the shared prefix views");
+  const auto ledger_bytes =
+      metrics.AddGauge("xms_kv_index_ledger_bytes", "Memory of the streams' ledgers");
+  const auto entries = metrics.AddGauge("xms_kv_index_entries", "Distinct blocks with a resident");
+  const auto known = metrics.AddGauge("xms_instances", "Instances that are registered");
+  const auto schedulable =
+      metrics.AddGauge("xms_instances_schedulable", "Of these, the ones that can take requests");
+  metrics.AddCollector([=, this] {
+    const kv_index::KvIndex::MemoryUse memory = index.Memory();
+    view_bytes.Set(static_cast<double>(memory.view_bytes));
+    ledger_bytes.Set(static_cast<double>(memory.ledger_bytes));
+    entries.Set(static_cast<double>(memory.view_entries));
+    const auto view = manager.view();
+    known.Set(static_cast<double>(view->instances.size()));
+    schedulable.Set(static_cast<double>(
+        std::count_if(view->instances.begin(), view->instances.end(),
+                      [](const auto& instance) { return instance->schedulable; })));
+  });
+}
+
 base::Status Service::Impl::Start() {
+  AddGauges();
   base::LogInfo(base::StrCat("xllm_master_serving: ", registry.Describe(), ", policy ",
                              policy->name(), directory_enabled ? "" : ", kv directory off"));
   if (!directory_enabled && settings.load_balance_policy == "CAR") {
