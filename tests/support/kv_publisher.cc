@@ -183,10 +183,11 @@ struct KvPublisher::Impl {
     return sequence;
   }
 
-  template <typename Condition>
-  bool Wait(Condition condition) XMS_REQUIRES(mu) {
+  // Until one of the counters below has reached `count`.
+  bool WaitAtLeast(const std::size_t Impl::* counter, std::size_t count) {
     const auto deadline = std::chrono::steady_clock::now() + kWaitLimit;
-    while (!condition()) {
+    base::MutexLock lock(mu);
+    while (this->*counter < count) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
           deadline - std::chrono::steady_clock::now());
       if (left.count() <= 0) return false;
@@ -362,15 +363,11 @@ std::size_t KvPublisher::subscriptions() const {
 }
 
 bool KvPublisher::WaitForSubscriptions(std::size_t count) const {
-  Impl& impl = *impl_;
-  base::MutexLock lock(impl.mu);
-  return impl.Wait([&]() XMS_REQUIRES(impl.mu) { return impl.subscriptions >= count; });
+  return impl_->WaitAtLeast(&Impl::subscriptions, count);
 }
 
 bool KvPublisher::WaitForSnapshotRequests(std::size_t count) const {
-  Impl& impl = *impl_;
-  base::MutexLock lock(impl.mu);
-  return impl.Wait([&]() XMS_REQUIRES(impl.mu) { return impl.snapshot_requests >= count; });
+  return impl_->WaitAtLeast(&Impl::snapshot_requests, count);
 }
 
 std::uint64_t KvPublisher::last_sequence() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -86,8 +87,10 @@ void ExcludeOverlaps(std::vector<Candidate>& candidates, const DiscoveryConfig& 
     }
   }
   for (auto& [host, ranges] : hosts) {
-    std::stable_sort(ranges.begin(), ranges.end(),
-                     [](const PortRange& a, const PortRange& b) { return a.first < b.first; });
+    std::sort(ranges.begin(), ranges.end(), [](const PortRange& a, const PortRange& b) {
+      // Owners lie in one vector, by name.
+      return std::tie(a.first, a.owner, a.column) < std::tie(b.first, b.owner, b.column);
+    });
     // If a range overlaps any before it, it overlaps the one that reaches furthest; and those which
     // overlap each other before it have been found when the later of them was looked at.
     const PortRange* furthest = nullptr;
