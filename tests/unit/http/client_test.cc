@@ -6,12 +6,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
+#include "tests/unit/http/client_fixture.h"
 #include "tests/unit/http/raw_client.h"
 #include "tests/unit/http/server_harness.h"
 
@@ -20,126 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using xms::testing::WaitFor;
-
-// What one call has said so far.
-struct Log {
-  base::Mutex mu;
-  int status XMS_GUARDED_BY(mu) = 0;
-  Headers headers XMS_GUARDED_BY(mu);
-  std::string body XMS_GUARDED_BY(mu);
-  int chunks XMS_GUARDED_BY(mu) = 0;
-  std::function<void()> resume XMS_GUARDED_BY(mu);  // when chunks are held
-  int ends XMS_GUARDED_BY(mu) = 0;
-  std::optional<base::Error> error XMS_GUARDED_BY(mu);
-  CallStage stage XMS_GUARDED_BY(mu) = CallStage::kConnecting;
-};
-
-class HttpClientTest : public ::testing::Test {
- protected:
-  explicit HttpClientTest(ClientOptions options = {})
-      : client_(std::make_unique<HttpClient>(loop(), options)) {}
-  ~HttpClientTest() override { DestroyClient(); }
-
-  EventLoop& loop() { return pool_.loop(0); }
-
-  void DestroyClient() {
-    RunOn(loop(), [&] { client_.reset(); });
-  }
-
-  // Starts a call on the loop. Chunks are taken at once unless `hold`.
-  std::shared_ptr<HttpClient::Call> Start(std::uint16_t port, Request request,
-                                          CallOptions options = {}, bool hold = false,
-                                          const std::string& host = "127.0.0.1") {
-    log_ = std::make_shared<Log>();
-    CallHandlers handlers;
-    handlers.on_headers = [log = log_](int status, Headers headers) {
-      base::MutexLock lock(log->mu);
-      log->status = status;
-      log->headers = std::move(headers);
-    };
-    handlers.on_body = [log = log_, hold](std::string chunk, std::function<void()> resume) {
-      {
-        base::MutexLock lock(log->mu);
-        log->body += chunk;
-        ++log->chunks;
-        if (hold) log->resume = resume;
-      }
-      if (!hold) resume();
-    };
-    handlers.on_end = [log = log_] {
-      base::MutexLock lock(log->mu);
-      ++log->ends;
-    };
-    handlers.on_error = [log = log_](base::Error error, CallStage stage) {
-      base::MutexLock lock(log->mu);
-      log->error = std::move(error);
-      log->stage = stage;
-    };
-    std::shared_ptr<HttpClient::Call> call;
-    RunOn(loop(), [&] {
-      call = client_->Start({host, port}, std::move(request), options, std::move(handlers));
-      base::MutexLock lock(log_->mu);
-      EXPECT_FALSE(log_->error) << "errors come later, not from inside Start";
-    });
-    return call;
-  }
-  std::shared_ptr<HttpClient::Call> Start(std::uint16_t port) { return Start(port, Request{}); }
-
-  ::testing::AssertionResult Ended() {
-    return WaitFor("the call ends", [&] {
-      base::MutexLock lock(log_->mu);
-      return log_->ends > 0 || log_->error.has_value();
-    });
-  }
-  int status() {
-    base::MutexLock lock(log_->mu);
-    return log_->status;
-  }
-  std::string body() {
-    base::MutexLock lock(log_->mu);
-    return log_->body;
-  }
-  int ends() {
-    base::MutexLock lock(log_->mu);
-    return log_->ends;
-  }
-  int chunks() {
-    base::MutexLock lock(log_->mu);
-    return log_->chunks;
-  }
-  std::string header(std::string_view name) {
-    base::MutexLock lock(log_->mu);
-    const std::string* value = log_->headers.Find(name);
-    return value == nullptr ? "" : *value;
-  }
-  // "" when it went well.
-  std::string error() {
-    base::MutexLock lock(log_->mu);
-    return log_->error
-               ? std::string(base::ErrorCodeName(log_->error->code)) + ": " + log_->error->message
-               : "";
-  }
-  CallStage stage() {
-    base::MutexLock lock(log_->mu);
-    return log_->stage;
-  }
-  void Resume() {
-    RunOn(loop(), [&] {
-      std::function<void()> resume;
-      {
-        base::MutexLock lock(log_->mu);
-        resume = std::exchange(log_->resume, nullptr);
-      }
-      ASSERT_TRUE(resume);
-      resume();
-      resume();  // the second time means nothing
-    });
-  }
-
-  EventLoopPool pool_{1};
-  std::unique_ptr<HttpClient> client_;
-  std::shared_ptr<Log> log_;
-};
 
 using HttpClientCalls = HttpClientTest;
 
@@ -549,169 +428,6 @@ TEST_F(HttpClientCalls, MayBeDestroyedAfterThePoolHasStopped) {
   EXPECT_EQ(calls, 0) << "no loop is left to call on";
 }
 
-// A kept connection may be closed by the peer at any moment; that must not fail a request that another connection
-// can carry.
-TEST_F(HttpClientCalls, AKeptConnectionClosedInThePoolIsNotUsed) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  peer.Close();
-  Start(server.port());
-  auto next = server.Accept();
-  EXPECT_NE(next.ReadRequest(), "");
-  next.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(error(), "");
-}
-
-TEST_F(HttpClientCalls, AKeptConnectionThatSaidSomethingUnaskedIsNotUsed) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  peer.Send("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
-  EXPECT_TRUE(peer.WaitForEnd()) << "it is closed without waiting for a call";
-  Start(server.port());
-  auto next = server.Accept();
-  next.ReadRequest();
-  next.Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(body(), "ok");
-}
-
-class HttpClientRetry : public HttpClientTest, public ::testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(HttpClientRetry, HttpClientRetry, ::testing::Bool(),
-                         [](const auto& test) { return test.param ? "Reset" : "Close"; });
-
-TEST_P(HttpClientRetry, ARequestOnAKeptConnectionThatBreaksUnansweredIsSentOnceMore) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  Request request;
-  request.method = "POST";
-  request.body = std::string(200 * 1024, 'b');
-  Start(server.port(), request);
-  const std::string first = peer.ReadRequest();
-  GetParam() ? peer.Reset() : peer.Close();
-  auto next = server.Accept();
-  EXPECT_EQ(next.ReadRequest(), first) << "the same request";
-  next.Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(error(), "");
-  EXPECT_EQ(body(), "ok");
-}
-
-TEST_P(HttpClientRetry, TheSecondTryIsTheLast) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  Start(server.port());
-  peer.ReadRequest();
-  peer.Close();
-  auto next = server.Accept();
-  next.ReadRequest();
-  GetParam() ? next.Reset() : next.Close();
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(error().find("unavailable: "), 0u) << error();
-  EXPECT_EQ(stage(), CallStage::kSent);
-  EXPECT_TRUE(server.NobodyWaits());
-}
-
-TEST_P(HttpClientRetry, ANewConnectionThatBreaksUnansweredIsAnError) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  GetParam() ? peer.Reset() : peer.Close();
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(error().find("unavailable: "), 0u) << error();
-  EXPECT_EQ(stage(), CallStage::kSent);
-  EXPECT_TRUE(server.NobodyWaits()) << "not tried again";
-}
-
-TEST_P(HttpClientRetry, AnAnswerThatHadBegunIsNotAskedForAgain) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  Start(server.port());
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
-  ASSERT_TRUE(WaitFor("the header is read", [&] { return status() == 200; }));
-  GetParam() ? peer.Reset() : peer.Close();
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(stage(), CallStage::kAnswering);
-  EXPECT_TRUE(server.NobodyWaits());
-}
-
-TEST_F(HttpClientCalls, WhenTheSecondTryFindsNobodyTheRequestStillMayHaveBeenSeen) {
-  RawServer server;
-  Start(server.port());
-  auto peer = server.Accept();
-  peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  ASSERT_TRUE(Ended());
-  Start(server.port());
-  peer.ReadRequest();
-  server.StopListening();
-  peer.Close();
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(stage(), CallStage::kSent);
-}
-
-// Some servers answer before they have read the whole request, and close.
-TEST_F(HttpClientCalls, AnEarlyAnswerIsDeliveredAndTheConnectionIsNotKept) {
-  RawServer server;
-  Request request;
-  request.method = "POST";
-  request.body = std::string(32 * 1024 * 1024, 'b');
-  Start(server.port(), request);
-  auto peer = server.Accept();
-  peer.Send("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");
-  ASSERT_TRUE(Ended());
-  EXPECT_EQ(error(), "");
-  EXPECT_EQ(status(), 413);
-  EXPECT_EQ(body(), "no");
-  EXPECT_TRUE(peer.WaitForEnd()) << "half a request was sent; nothing may follow it";
-}
-
-class HttpClientPool : public HttpClientTest {
- protected:
-  HttpClientPool() : HttpClientTest({.max_idle_per_host = 2, .idle_timeout = 100ms}) {}
-};
-
-TEST_F(HttpClientPool, KeepsNoMoreThanAllowedAndNotForEver) {
-  RawServer server;
-  std::vector<RawServer::Peer> peers;
-  std::vector<std::shared_ptr<Log>> logs;
-  for (int i = 0; i < 4; ++i) {
-    Start(server.port());
-    logs.push_back(log_);
-    peers.push_back(server.Accept());
-    peers.back().ReadRequest();
-  }
-  for (auto& peer : peers) peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-  for (const auto& log : logs) {
-    log_ = log;
-    ASSERT_TRUE(Ended());
-  }
-  // All four end: two at once for want of a place, two after the idle time.
-  for (auto& peer : peers) EXPECT_TRUE(peer.WaitForEnd());
-}
-
 using HttpClientFetch = HttpClientTest;
 
 TEST_F(HttpClientFetch, GivesTheWholeAnswer) {
@@ -769,7 +485,8 @@ TEST_F(HttpClientFetch, TellsErrors) {
   EXPECT_TRUE(WaitFor("the error", [&] { return calls == 1; }));
 }
 
-// Many calls at once, some cancelled, some against a server that resets: everything ends, nothing leaks.
+// Many calls at once, some cancelled, some against a server that resets: everything ends, nothing
+// leaks.
 TEST_F(HttpClientCalls, ManyCallsOfAllKindsEnd) {
   ServerHarness harness;
   std::atomic<int> ended{0};

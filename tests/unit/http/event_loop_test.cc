@@ -102,7 +102,8 @@ TEST(HttpEventLoop, TimersFireInOrderOfTheirDelayAndNotBefore) {
   EXPECT_GE(earliest, 20ms);
 }
 
-// The promise callers build on: destroyed on the loop, the work does not run, even when it is due already.
+// The promise callers build on: destroyed on the loop, the work does not run, even when it is due
+// already.
 TEST(HttpEventLoop, TimerDestroyedOnItsLoopNeverFires) {
   EventLoopPool pool(1);
   bool fired = false;

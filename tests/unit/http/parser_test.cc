@@ -205,7 +205,8 @@ TEST(HttpParser, KnowsWhetherTheConnectionGoesOn) {
   }
 }
 
-// Trailers come after the handler's view of the headers is settled; a Host or token there means nothing.
+// Trailers come after the handler's view of the headers is settled; a Host or token there means
+// nothing.
 TEST(HttpParser, DropsTrailers) {
   RequestParser parser(kMaxHeader, kMaxBody);
   const Outcome outcome = FeedAll(

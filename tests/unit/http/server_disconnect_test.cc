@@ -135,7 +135,8 @@ TEST_P(HttpServerDisconnect, EndsAConnectionInTheMiddleOfARequest) {
   EXPECT_EQ(harness.requests(), 0);
 }
 
-// An answer that is complete and still on its way is delivered to a client that will say nothing more (nc -N).
+// An answer that is complete and still on its way is delivered to a client that will say nothing
+// more (nc -N).
 TEST(HttpServerHalfClose, ACompleteAnswerIsStillDelivered) {
   ServerHarness harness;
   RawClient client(harness.port(), {.receive_buffer = 16 * 1024});
@@ -184,7 +185,8 @@ TEST(HttpServerPipelining, AClientThatFloodsWhileItIsAnsweredHasToWait) {
     const std::string block = Get("/size", "X-Filler: " + std::string(8000, 'z') + "\r\n");
     for (int i = 0; i < 4000 && client.TrySend(block); ++i) sent += block.size();
   });
-  // Kernel buffers fill (a few MiB at most), then the sender stands still although 32 MiB are to come.
+  // Kernel buffers fill (a few MiB at most), then the sender stands still although 32 MiB are to
+  // come.
   std::size_t before = 0;
   ASSERT_TRUE(WaitFor("the sender halts", [&] {
     const std::size_t now = sent;

@@ -1,4 +1,5 @@
-// ServerHarness: an HttpServer on a free loopback port whose requests a test answers itself or leaves to fixed routes.
+// ServerHarness: an HttpServer on a free loopback port whose requests a test answers itself or
+// leaves to fixed routes.
 //
 // Threads     The handler runs on the loops; NextHeld and everything else: the test's thread.
 // Routes      /echo   answered at once: method, target and body, one a line

@@ -237,8 +237,8 @@ TEST(HttpServerLimits, AThousandIdleConnectionsCostLittle) {
   EXPECT_EQ(harness.server().open_connections(), 1050u);
 }
 
-// Bytes at random, and valid requests with bytes changed: every connection ends with answers or an end, never
-// with a crash or a hang.
+// Bytes at random, and valid requests with bytes changed: every connection ends with answers or an
+// end, never with a crash or a hang.
 TEST(HttpServerLimits, SurvivesDamagedRequests) {
   ServerHarness harness(Small());
   const auto seed = std::random_device()();

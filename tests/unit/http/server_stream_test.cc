@@ -49,16 +49,17 @@ TEST(HttpServerStream, HeaderAndFirstChunkOfOneTurnGoOutTogether) {
   RawClient client(harness.port());
   client.Send(Get("/hold"));
   const auto held = harness.NextHeld();
-  bool nested = true;
+  WriteResult result;
+  int during_write = 7;
   RunOn(harness.pool().loop(0), [&] {
     held->StartStream(200, {});
-    bool called = false;
-    held->Write("a", [&called](bool) { called = true; });
-    nested = called;
+    held->Write("a", result.Callback());
+    during_write = result.value();
     held->Finish();
   });
   RunOn(harness.pool().loop(0), [] {});
-  EXPECT_FALSE(nested) << "done is never called from inside Write";
+  EXPECT_EQ(during_write, -1) << "done is never called from inside Write";
+  EXPECT_EQ(result.value(), 1);
   EXPECT_EQ(BodyOf(client.ReadUntil("0\r\n\r\n")), "1\r\na\r\n0\r\n\r\n");
 }
 

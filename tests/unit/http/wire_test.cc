@@ -28,7 +28,8 @@ TEST(HttpWire, WritesOnlyTheFramingThatIsAskedFor) {
   EXPECT_EQ(chunked.find("Content-Length"), std::string::npos);
 }
 
-// What a client sent may be echoed in a header; it must not become a second header or a second answer.
+// What a client sent may be echoed in a header; it must not become a second header or a second
+// answer.
 TEST(HttpWire, LeavesOutHeadersThatWouldBreakTheBlock) {
   Headers headers;
   headers.Add("X-Good", "fine\twith tab and \xc3\xa4");
