@@ -217,7 +217,7 @@ void WriteToken(std::uint32_t token, bool exotic, std::mt19937_64& random, Paylo
         break;
       case 7:
         return void(payload.Byte(0xd3).BigEndian(token, 8));
-      case 8:
+      default:
         return void(payload.Array(2).Int(token).Int(token));
     }
   }
