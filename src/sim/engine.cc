@@ -118,7 +118,7 @@ class Engine::Impl final : public EngineSink, public std::enable_shared_from_thi
   const base::Clock& clock_;
   base::SteadyTime started_;
 
-  // From here on: before Start returns its thread, then the loop only.
+  // From here on: the loop only.
   std::uint64_t life_ = 0;
   model::ProcessIdentity identity_;
   std::unique_ptr<EngineCore> core_;
@@ -141,8 +141,13 @@ base::Status Engine::Impl::Start() {
     };
     ports_.push_back({port_of(options_.event_port), port_of(options_.replay_port)});
   }
-  BeginLife();
-  if (auto opened = OpenStreams(); !opened.ok()) return opened;
+  base::Status opened = base::Ok();
+  RunOn(loop_, [&] {
+    BeginLife();
+    opened = OpenStreams();
+    if (!opened.ok()) streams_.clear();
+  });
+  if (!opened.ok()) return opened;
   server_ = std::make_unique<http::HttpServer>(
       pool_,
       http::ServerOptions{.host = options_.host,
@@ -157,7 +162,7 @@ base::Status Engine::Impl::Start() {
       });
   if (auto started = server_->Start(); !started.ok()) {
     server_.reset();
-    streams_.clear();
+    RunOn(loop_, [this] { streams_.clear(); });
     return started;
   }
   RunOn(loop_, [this] { name_ = base::StrCat(options_.host, ":", server_->port()); });
@@ -400,13 +405,13 @@ void Engine::Impl::Generate(ApiKind kind, std::shared_ptr<http::Exchange> exchan
     error.code = busy ? "rate_limit_exceeded" : "context_length_exceeded";
     Refuse(*exchange, error);
   } else {
-    exchange->OnDisconnect([this, weak = weak_from_this(), life = life_, id] {
+    answers_.emplace(id, std::make_shared<AnswerWriter>(exchange, std::move(answer)));
+    exchange->OnDisconnect([this, weak = weak_from_this(), id] {
       const auto self = weak.lock();
-      if (!self || life != life_ || answers_.erase(id) == 0) return;
+      if (!self || answers_.erase(id) == 0) return;
       core_->Cancel(Now(), id);
       AfterCore();
     });
-    answers_.emplace(id, std::make_shared<AnswerWriter>(std::move(exchange), std::move(answer)));
   }
   AfterCore();
 }

@@ -363,6 +363,12 @@ TEST_F(SimEngine, ARestartIsANewLifeOnTheSamePorts) {
   Complete(Prompt(1, 4 * kBlock));
   const Json before = State();
   const BlockManager::Residents old_blocks = ResidentsInState();
+  // All of the old life has arrived: what comes later is of the new one.
+  for (std::uint64_t seen = 0; seen != LastSequence();) {
+    const auto frames = subscriber->Next(kPatienceMs);
+    ASSERT_TRUE(frames);
+    seen = FromBigEndian((*frames)[1]);
+  }
   const Json told = Fault({{"restart", true}});
   const Json after = State();
   EXPECT_NE(before["incarnation_id"], after["incarnation_id"]);
