@@ -131,7 +131,7 @@ class BasicPrefixView {
 
   // Inside an EpochGuard: brings what an operation with this key will need closer.
   void Prefetch(KeyRef ref) const {
-    const SegmentTable* table = tables_[ref >> 20].load(std::memory_order_relaxed);
+    const SegmentTable* table = tables_[ref >> 20].load();  // F
     __builtin_prefetch(&table->bucket(table->Home(ref & kLocalMask)));
   }
 
