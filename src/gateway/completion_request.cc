@@ -7,6 +7,7 @@
 
 #include "base/str_cat.h"
 #include "gateway/internal/json_dom.h"
+#include "gateway/internal/token_text.h"
 #include "gateway/json_text.h"
 
 namespace xms::gateway {
@@ -19,8 +20,9 @@ using simdjson::dom::element_type;
 using Problem = std::optional<GatewayError>;
 
 constexpr std::string_view kTokenRange = "token ids are integers from 0 to 4294967295";
-// Kept per thread between requests: 256 Ki tokens.
+// Kept per thread between requests: so many tokens, so many bytes of text.
 constexpr std::size_t kKeptTokens = 256 * 1024;
+constexpr std::size_t kKeptText = 1024 * 1024;
 
 // The fields that are read, and so may occur once.
 enum Field : std::uint8_t {
@@ -64,6 +66,15 @@ Problem BadToken(std::string_view where, std::size_t index, std::string_view why
 struct CompletionParser::Impl {
   internal::Dom dom;
   std::vector<std::uint32_t> tokens;
+  // The prompt's array was read ahead: `tokens` has its ids, `array_text` its text, and the document
+  // an empty array in its place.
+  bool read_ahead = false;
+  std::string array_text;
+  std::string shortened;
+
+  // The document to parse: `body`, or a short one without the prompt's long array.
+  std::string_view ReadAhead(CompletionApi api, std::string_view body);
+  void Trim();
 
   Problem Read(CompletionApi api, simdjson::dom::object object, CompletionRequest& out);
   Problem ReadField(Field field, element value, CompletionRequest& out);
@@ -79,12 +90,11 @@ Problem CompletionParser::Parse(CompletionApi api, std::string_view body, Comple
   out.body.clear();
   out.tokenized = false;
   out.tokens = {};
-  if (impl_->tokens.capacity() > kKeptTokens) std::vector<std::uint32_t>().swap(impl_->tokens);
-  impl_->dom.Trim();  // of the request before: its document is no longer in use
+  impl_->Trim();  // of the request before: nothing of it is in use any more
 
   element root;
   std::string why;
-  if (!impl_->dom.Parse(body, root, why)) {
+  if (!impl_->dom.Parse(impl_->ReadAhead(api, body), root, why)) {
     return GatewayError{ErrorKind::kInvalidJson,
                         StrCat("the request body is not valid JSON: ", why), ""};
   }
@@ -95,6 +105,25 @@ Problem CompletionParser::Parse(CompletionApi api, std::string_view body, Comple
   }
   out.body.reserve(body.size() + 16);
   return impl_->Read(api, root.get_object().value_unsafe(), out);
+}
+
+void CompletionParser::Impl::Trim() {
+  if (tokens.capacity() > kKeptTokens) std::vector<std::uint32_t>().swap(tokens);
+  if (array_text.capacity() > kKeptText) std::string().swap(array_text);
+  if (shortened.capacity() > kKeptText) std::string().swap(shortened);
+  dom.Trim();
+}
+
+std::string_view CompletionParser::Impl::ReadAhead(CompletionApi api, std::string_view body) {
+  read_ahead = false;
+  if (api != CompletionApi::kCompletions) return body;
+  const std::size_t begin = internal::FindTopArray(body, kFieldNames[kPrompt]);
+  if (begin == internal::kNotFound) return body;
+  const std::size_t end = internal::ReadTokenArray(body, begin, tokens, array_text);
+  if (end == internal::kNotFound) return body;
+  read_ahead = true;
+  shortened.assign(body.substr(0, begin)).append("[]").append(body.substr(end));
+  return shortened;
 }
 
 Problem CompletionParser::Impl::Read(CompletionApi api, simdjson::dom::object object,
@@ -187,6 +216,13 @@ Problem CompletionParser::Impl::ReadPrompt(element value, CompletionRequest& out
 // [1, 2, 3], ["a", "b"] or [[1, 2], [3]]: the first element says which.
 Problem CompletionParser::Impl::ReadPromptList(element value, CompletionRequest& out) {
   const simdjson::dom::array list = value.get_array().value_unsafe();
+  if (read_ahead && list.size() == 0) {
+    // A second `prompt` could only come later, and be refused for it.
+    out.body += array_text;
+    out.tokenized = true;
+    out.tokens = tokens;
+    return std::nullopt;
+  }
   const auto first = list.begin();
   const element_type kind =
       first == list.end() ? element_type::INT64 : (*first).type();  // [] holds no token ids
