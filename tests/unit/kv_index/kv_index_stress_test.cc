@@ -173,9 +173,12 @@ TEST(KVIndexStress, ARecoveredViewIsSeenWholeOrNotAtAll) {
 TEST(KVIndexStress, ASlotThatChangedHandsIsNeverTakenForItsOldStream) {
   KvIndex index{Options{}};
   constexpr std::uint32_t kPrompts = 5;
+  // Two that stay and hold nothing, so that the views stay too, with whatever a stream leaves behind.
+  auto first = OpenSynchronized(index, Info("stays", 100, 1));
+  auto second = OpenSynchronized(index, Info("stays", 101, 2));
   Workload workload(4);
   for (std::uint32_t writer = 0; writer < 2; ++writer) {
-    workload.Start(700, [&, writer](std::uint64_t round) {
+    workload.Start(300, [&, writer](std::uint64_t round) {
       // The rank says which prompt the stream holds.
       const auto name = static_cast<std::uint32_t>((round * 2 + writer) % kPrompts);
       const std::uint32_t block_size = name % 2 == 0 ? 1 : 2;
@@ -184,6 +187,11 @@ TEST(KVIndexStress, ASlotThatChangedHandsIsNeverTakenForItsOldStream) {
       ASSERT_NE(ledger, nullptr);
       ASSERT_TRUE(StoreBlocks(*ledger, name, 0, 20).ok());
       ledger->Synchronize({round});
+      // Alive for much longer than it takes to begin and to end.
+      for (std::uint64_t more = 0; more < 100; ++more) {
+        ASSERT_TRUE(StoreBlocks(*ledger, name, 0, 20).ok());
+        ledger->Advance({round + more});
+      }
     });
   }
   std::atomic<std::uint64_t> credited{0};
@@ -209,6 +217,10 @@ TEST(KVIndexStress, ASlotThatChangedHandsIsNeverTakenForItsOldStream) {
     });
   }
   workload.Join();
+  EXPECT_EQ(index.Streams().size(), 2u);
+  EXPECT_EQ(index.Memory().view_entries, 0u);
+  first.reset();
+  second.reset();
   EXPECT_TRUE(index.Streams().empty());
   EXPECT_GT(credited.load(), 0u) << "no reader ever met a stream alive";
   EXPECT_EQ(index.Memory().view_bytes, 0u);
