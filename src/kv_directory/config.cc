@@ -25,10 +25,21 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxFileBytes = 16 << 20;
 constexpr std::size_t kMaxShownBytes = 80;
+constexpr std::size_t kMaxLineBytes = 400;
 constexpr std::size_t kMaxTopicBytes = 255;
 
 Error Wrong(std::string_view path, std::string_view what) {
   return {ErrorCode::kInvalidArgument, StrCat(path, ": ", what)};
+}
+
+// What people read as one line, whatever a key or a token has in it.
+std::string OneLine(std::string_view text) {
+  std::string line(text.substr(0, kMaxLineBytes));
+  for (char& c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
+  }
+  return line;
 }
 
 // A value as an error shows it: on one line, and never long.
@@ -41,7 +52,7 @@ std::string Show(const json& value) {
 }
 
 std::string Join(std::string_view path, std::string_view key) {
-  return path.empty() ? std::string(key) : StrCat(path, ".", key);
+  return path.empty() ? OneLine(key) : StrCat(path, ".", OneLine(key));
 }
 
 // nlohmann keeps the last of two equal keys and says nothing, so duplicates are looked for while it
@@ -113,11 +124,7 @@ base::Result<json> ParseText(std::string_view text) {
     if (const std::size_t bracket = what.find("] "); bracket != std::string_view::npos) {
       what.remove_prefix(bracket + 2);
     }
-    std::string line(what);
-    for (char& c : line) {
-      if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-    }
-    return Error{ErrorCode::kInvalidArgument, StrCat("not JSON: ", line)};
+    return Error{ErrorCode::kInvalidArgument, StrCat("not JSON: ", OneLine(what))};
   }
   if (!duplicates.first().empty()) return Wrong(duplicates.first(), "given twice");
   return root;

@@ -228,6 +228,11 @@ Expectation KvTruth::Expected(std::span<const std::uint32_t> prompt) const {
   return expectation;
 }
 
+bool KvTruth::Holds(std::span<const std::uint32_t> prompt, std::size_t block, Tier tier) const {
+  const auto entry = blocks_.find(HashesOf(prompt, block_size_)[block].value);
+  return entry != blocks_.end() && entry->second.resident[static_cast<std::size_t>(tier)];
+}
+
 std::size_t KvTruth::resident_blocks(Tier tier) const {
   return static_cast<std::size_t>(std::count_if(
       blocks_.begin(), blocks_.end(),

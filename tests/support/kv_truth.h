@@ -82,6 +82,7 @@ class KvTruth {
   std::vector<Frames> SnapshotAnswer(std::uint64_t watermark, std::size_t parts = 1) const;
 
   Expectation Expected(std::span<const std::uint32_t> prompt) const;
+  bool Holds(std::span<const std::uint32_t> prompt, std::size_t block, model::Tier tier) const;
   std::size_t resident_blocks(model::Tier tier) const;
 
  private:

@@ -108,7 +108,6 @@ void StreamMachine::ExplainBreak(std::string reason) {
 // --- live batches
 
 void StreamMachine::OnLive(Message message, SteadyTime now) {
-  if (phase_ == Phase::kConnecting) OnSubscribed(now);  // its event is still on the way
   if (phase_ < Phase::kWaiting) return;
   const LiveFrames live = ParseLive(message, spec_.topic);
   if (live.kind == LiveFrames::Kind::kForeign) {

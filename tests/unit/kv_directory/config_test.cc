@@ -154,6 +154,7 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
        "discovery.blocksize: unknown key, known are enabled, block_size, topic, event_port_offset, "
        "replay_port_offset, refresh_interval_ms"},
       {R"({"max_streams":1,"max_streams":1})", "max_streams: given twice"},
+      {R"({"a\nb\u007f":1,"a\nb\u007f":1})", "a?b?: given twice"},
       {R"({"discovery":{"topic":"a","topic":"b"}})", "discovery.topic: given twice"},
       {Streams(Entry("a", 1) + "," + Entry("b", 3, R"(,"dp_rank":0,"dp_rank":0)")),
        "streams[1].dp_rank: given twice"},
@@ -242,8 +243,8 @@ TEST(KVDirectoryConfig, OnlyConnectableTcpEndpointsAreAccepted) {
 }
 
 TEST(KVDirectoryConfig, BrokenJsonIsOneLineWithItsPlace) {
-  for (const char* json :
-       {"", "{", "{\n\"max_streams\": 1,\n}", "nonsense", "{} {}", "{\"topic\": \"\xff\"}"}) {
+  for (const char* json : {"", "{", "{\n\"max_streams\": 1,\n}", "nonsense", "{} {}",
+                           "{\"a\": 1\x7f}", "{\"topic\": \"\xff\"}"}) {
     const std::string error = ErrorOf(json);
     EXPECT_EQ(error.find("not JSON: "), 0u) << error;
     EXPECT_NE(error.find("line "), std::string::npos) << error;

@@ -26,8 +26,8 @@ constexpr int kConnectTimeoutMs = 4000;
 constexpr int kHandshakeTimeoutMs = 4000;
 // A peer that has vanished without a word is noticed within this time. Silence of a publisher that
 // answers heartbeats is no sign of anything.
-constexpr int kHeartbeatIntervalMs = 5000;
-constexpr int kHeartbeatTimeoutMs = 15000;
+constexpr int kHeartbeatIntervalMs = 2000;
+constexpr int kHeartbeatTimeoutMs = 8000;
 constexpr int kKeepaliveIdleS = 30;
 constexpr int kKeepaliveIntervalS = 10;
 constexpr int kKeepaliveCount = 3;
