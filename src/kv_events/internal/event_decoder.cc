@@ -283,7 +283,8 @@ bool EventDecoder::ReadTokens() {
 
 bool EventDecoder::ReadTokenElements(std::uint32_t* tokens, std::size_t count) {
   // Where one token is unusual the next ones are too, so the run is not tried again.
-  for (std::size_t done = ReadTokenRun(reader_, count, tokens); done != count; ++done) {
+  for (std::size_t done = ReadTokenRun(reader_, count, tokens, mixed_tokens_); done != count;
+       ++done) {
     if (!ReadToken(tokens[done])) return false;
   }
   return true;

@@ -134,6 +134,7 @@ class EventDecoder {
   const DecoderOptions& options_;
   KvBatch& batch_;
   Fields fields_;
+  bool mixed_tokens_ = false;  // what ReadTokenRun carries from array to array
   std::optional<BlockSizeMismatch> mismatch_;
 };
 

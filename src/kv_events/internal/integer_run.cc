@@ -129,12 +129,11 @@ std::size_t ReadOneByOne(const std::uint8_t*& position, const std::uint8_t* end,
 
 }  // namespace
 
-std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out) {
+std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out, bool& mixed) {
   const std::uint8_t* p = reader.position();
   const std::uint8_t* const end = reader.end();
   std::size_t done = 0;
-  bool wide = true;    // nothing but plain tokens so far
-  bool mixed = false;  // the last group was not all 3-byte tokens
+  bool wide = true;  // nothing but plain tokens so far
   while (wide && count - done >= kGroup &&
          static_cast<std::size_t>(end - p) >= LengthWindow::kBytes) {
     if (IsGroupOfUint16(p)) {

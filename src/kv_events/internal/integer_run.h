@@ -25,7 +25,10 @@ namespace xms::kv_events::internal {
 
 // Unsigned integers of at most 32 bits. Returns how many were read. The reader stands at least three
 // bytes into the payload, as it does after any event's head: loads reach that far back.
-std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out);
+//
+// `mixed` is carried from array to array: the last tokens were not all of 3 bytes, so that the next ones
+// are not expected to be either. It changes the way, never the result.
+std::size_t ReadTokenRun(Reader& reader, std::size_t count, std::uint32_t* out, bool& mixed);
 
 // 64-bit unsigned integers in their 9-byte form. Returns how many were read.
 std::size_t ReadHashRun(Reader& reader, std::size_t count, model::WireHash* out);
