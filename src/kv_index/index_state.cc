@@ -1,6 +1,7 @@
 #include "kv_index/internal/index_state.h"
 
 #include <algorithm>
+#include <atomic>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,12 @@ IndexState::IndexState(const Options& options_in)
       slots(std::make_unique<const std::shared_ptr<const SlotTable>>(
           std::make_shared<const SlotTable>())) {
   for (auto& word : generation) word.store(0);
+  Restamp();
+}
+
+void IndexState::Restamp() {
+  static std::atomic<std::uint64_t> next{1};
+  stamp.exchange(next.fetch_add(1), std::memory_order_acq_rel);  // S1
 }
 
 base::Result<IndexState::Opened> IndexState::Open(StreamInfo info, std::string reason) {
@@ -39,6 +46,7 @@ base::Result<IndexState::Opened> IndexState::Open(StreamInfo info, std::string r
     generation[slot].store(entry.life << 32, std::memory_order_release);  // even: G1
   }
   slot_count.store(std::max<std::size_t>(slot_count.load(), slot + 1));
+  Restamp();
   const auto after = std::upper_bound(
       entries_.begin(), entries_.end(), entry, [](const SlotEntry& a, const SlotEntry& b) {
         return std::tie(a.info->key, a.slot) < std::tie(b.info->key, b.slot);
@@ -64,6 +72,7 @@ void IndexState::Free(std::uint32_t slot, View* view) {
   std::size_t count = slot_count.load();
   while (count > 0 && !taken_.Has(static_cast<std::uint32_t>(count - 1))) --count;
   slot_count.store(count);
+  Restamp();
   if (view->Slots().Any()) return;
   const auto gone = std::find_if(owned_views_.begin(), owned_views_.end(),
                                  [view](const auto& owned) { return owned.get() == view; });

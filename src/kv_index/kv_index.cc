@@ -60,49 +60,50 @@ class ReadyKeys {
   std::span<const model::ContentKey> left_;
 };
 
-// The first half of a match: every slot's generation, and who is synchronized.
-SlotSet Begin(const internal::IndexState& state, MatchResult& out) {
-  SlotSet synchronized;
-  out.slot_count = state.slot_count.load(std::memory_order_acquire);
-  for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
-    const std::uint64_t generation = state.generation[slot].load(std::memory_order_acquire);  // G2
-    out.slots[slot] = {generation, (generation & 1) != 0, 0, 0};
-    synchronized.word[slot >> 6] |= (generation & 1) << (slot & 63);
-  }
-  return synchronized;
-}
-
 template <typename Keys>
 void Walk(const View& view, const SlotSet& synchronized, Keys&& keys, MatchResult& out) {
   const SlotSet own = view.Slots();
   const SlotSet slots{{own.word[0] & synchronized.word[0], own.word[1] & synchronized.word[1]}};
   if (!slots.Any()) return;
-  PrefixRun run(slots);
+  PrefixRun run(slots, view.hasher.block_size(), out.slots);
   view.blocks.Run(keys, run);
   run.Finish();
-  const std::uint32_t block_size = view.hasher.block_size();
-  const bool any_host = run.AnyHostOnly();
-  for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
-    if (!slots.Has(slot)) continue;
-    const std::uint32_t host_only = any_host ? run.HostOnly(slot) : 0;
-    out.slots[slot].device_hit_tokens = (run.Length(slot) - host_only) * block_size;
-    out.slots[slot].host_only_hit_tokens = host_only * block_size;
-  }
-}
-
-// The last half: whoever changed generation meanwhile has told us nothing.
-void End(const internal::IndexState& state, MatchResult& out) {
-  for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
-    SlotMatch& match = out.slots[slot];
-    if (state.generation[slot].load(std::memory_order_acquire) == match.generation) continue;  // G3
-    match = {match.generation, false, 0, 0};
-  }
 }
 
 }  // namespace
 
 struct KvIndex::Impl : internal::IndexState {
   using IndexState::IndexState;
+
+  // Before the walk: every slot's generation, no hits, and who is synchronized.
+  SlotSet Begin(const void* scope, MatchResult& out) const {
+    const std::uint64_t now = stamp.load(std::memory_order_acquire);  // S2
+    if (now != out.stamp_ || scope != out.scope_) {
+      SlotSet synchronized;
+      out.slot_count = slot_count.load(std::memory_order_acquire);
+      for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
+        const std::uint64_t value = generation[slot].load(std::memory_order_acquire);  // G2
+        out.slots[slot] = {value, (value & 1) != 0, 0, 0};
+        if ((value & 1) != 0) synchronized.Add(slot);
+      }
+      out.stamp_ = now;
+      out.scope_ = scope;
+      out.synchronized_[0] = synchronized.word[0];
+      out.synchronized_[1] = synchronized.word[1];
+    }
+    return {{out.synchronized_[0], out.synchronized_[1]}};
+  }
+
+  // After it: whoever changed generation meanwhile has told us nothing.
+  void End(MatchResult& out) const {
+    if (stamp.load(std::memory_order_acquire) == out.stamp_) return;  // S3
+    out.stamp_ = 0;
+    for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
+      SlotMatch& match = out.slots[slot];
+      if (generation[slot].load(std::memory_order_acquire) == match.generation) continue;  // G3
+      match = {match.generation, false, 0, 0};
+    }
+  }
 };
 
 KvIndex::KvIndex(Options options) : impl_(std::make_unique<Impl>(options)) {}
@@ -119,27 +120,26 @@ base::Result<std::unique_ptr<StreamLedger>> KvIndex::OpenStream(StreamInfo info,
 
 void KvIndex::Match(std::span<const std::uint32_t> tokens, MatchResult& out) const {
   base::EpochGuard guard;
-  const SlotSet synchronized = Begin(*impl_, out);
-  if (!tokens.empty() && synchronized.Any()) {
-    for (const View* view : *impl_->views.Get()) {
-      Walk(*view, synchronized, ChainKeys(view->hasher, tokens), out);
-    }
+  const SlotSet synchronized = impl_->Begin(nullptr, out);
+  for (const View* view : *impl_->views.Get()) {
+    Walk(*view, synchronized, ChainKeys(view->hasher, tokens), out);
   }
-  End(*impl_, out);
+  impl_->End(out);
 }
 
 void KvIndex::MatchKeys(std::uint64_t hash_seed, std::uint32_t block_size,
                         std::span<const model::ContentKey> keys, MatchResult& out) const {
   base::EpochGuard guard;
-  const SlotSet synchronized = Begin(*impl_, out);
-  if (!keys.empty() && synchronized.Any()) {
-    for (const View* view : *impl_->views.Get()) {
-      if (view->hasher.hash_seed() == hash_seed && view->hasher.block_size() == block_size) {
-        Walk(*view, synchronized, ReadyKeys(keys), out);
-      }
-    }
+  for (const View* view : *impl_->views.Get()) {
+    if (view->hasher.hash_seed() != hash_seed || view->hasher.block_size() != block_size) continue;
+    const SlotSet synchronized = impl_->Begin(view, out);
+    Walk(*view, synchronized, ReadyKeys(keys), out);
+    impl_->End(out);
+    return;
   }
-  End(*impl_, out);
+  out.stamp_ = 0;
+  impl_->Begin(nullptr, out);  // no such geometry: nobody has hits
+  impl_->End(out);
 }
 
 std::vector<StreamStatus> KvIndex::Streams() const { return impl_->Streams(); }

@@ -14,11 +14,15 @@
 //                 hits.
 //             I3  Memory follows resident blocks, not history.
 // Visibility  A slot's generation is odd while it is synchronized. The stream's thread stores it
-//             (G1, release) after the bits it vouches for, and before any bit that it does not vouch
-//             for any more. A match loads it (G2, acquire), walks, and loads it again (G3). Reading an
-//             odd value at G2 it sees all bits of that recovery. Had the walk seen a bit of the next
-//             one, G3 would follow the store that ended this one (the bits are released and acquired,
-//             prefix_view.h A and B), find another value, and report nothing.
+//             (G1, release) and then exchanges the index's stamp for a value that was never used
+//             (S1, acq_rel), after the bits that the generation vouches for and before any bit that it
+//             does not vouch for any more. A match loads the stamp (S2, acquire), the generations (G2,
+//             acquire), walks, and loads the stamp again (S3). Exchanges form one release sequence, so S2
+//             sees every G1 whose S1 came before the value it reads, and with an odd G1 all bits of that
+//             recovery. Had the walk seen a bit of a later one, S3 would follow that one's S1 (the bits
+//             are released and acquired, prefix_view.h A and B) and differ from S2. Then, and only then,
+//             the generations are compared one by one (G3, acquire) and those that differ report nothing.
+//             Results remember the stamp: as long as S2 finds it, G2 need not be repeated.
 // Failure     OpenStream: kResourceExhausted when every slot is taken.
 // Cost        O(blocks + streams) a match, no allocation, no lock, and no store outside `out` but the
 //             epoch announcement, which has a cache line of its own for each thread.
@@ -67,9 +71,18 @@ struct SlotMatch {
 };
 
 // slots[i] says what the stream in slot i holds. Which stream that is: Slots(), taken before the match.
+// Reuse one from match to match: what has not changed since is not written again.
 struct MatchResult {
   SlotMatch slots[kMaxSlots];
-  std::size_t slot_count = 0;  // slots beyond are free, their entries are not written
+  std::size_t slot_count = 0;  // slots beyond are free, their entries mean nothing
+
+ private:
+  friend class KvIndex;
+  // The state that generations and flags above were read in, and the view (null: all) whose slots
+  // have hits. 0: unknown.
+  std::uint64_t stamp_ = 0;
+  const void* scope_ = nullptr;
+  std::uint64_t synchronized_[2] = {0, 0};
 };
 
 // What the query answer and the candidate table need to know of one stream, at one moment. `generation`

@@ -385,6 +385,7 @@ void StreamLedger::Impl::Count(WireHash wire, Tiers tiers, bool indexed, bool mo
 void StreamLedger::Impl::PublishGeneration(std::uint64_t generation) {
   generation_ = generation;
   index_.generation[place_.slot].store(generation, std::memory_order_release);  // G1
+  index_.Restamp();
 }
 
 void StreamLedger::Impl::Unsynchronize(std::string reason) {

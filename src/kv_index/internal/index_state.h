@@ -74,7 +74,10 @@ class IndexState {
   const Options options;
   // Odd: synchronized. 0: free. See kv_index.h, "Visibility".
   alignas(64) std::array<std::atomic<std::uint64_t>, kMaxSlots> generation;
-  alignas(64) std::atomic<std::size_t> slot_count{0};  // slots beyond are free
+  // Exchanged for a new value after each change of a generation; no two in this process are equal.
+  alignas(64) std::atomic<std::uint64_t> stamp{0};
+  void Restamp();
+  std::atomic<std::size_t> slot_count{0};  // slots beyond are free
   base::SnapshotCell<std::vector<View*>> views;
   base::SnapshotCell<std::shared_ptr<const SlotTable>> slots;
   alignas(64) mutable std::array<SlotStatus, kMaxSlots> status;

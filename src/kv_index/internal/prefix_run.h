@@ -1,6 +1,6 @@
 // PrefixRun: which streams still hold every block of a prompt so far, and what they held.
 //
-// Place       Filled by PrefixView::Run, read by KvIndex::Match. A plain value on one thread's stack.
+// Place       Filled by PrefixView::Run for KvIndex::Match. A plain value on one thread's stack.
 // Cost        A block costs a few word operations for all streams together; a stream costs something
 //             of its own only where its run ends. Host-only blocks are counted in bit slices: plane k
 //             holds bit k of every slot's count, so adding one to any set of slots is a ripple of
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kv_index/internal/segment_table.h"
+#include "kv_index/kv_index.h"
 
 namespace xms::kv_index::internal {
 
@@ -45,47 +46,46 @@ class SlotCounter {
 
 class PrefixRun {
  public:
-  // `slots`: the streams that take part.
-  explicit PrefixRun(const SlotSet& slots) : alive_(slots) {}
+  // `slots`: the streams that take part. Their entries of `out` get their hits, others are not touched.
+  PrefixRun(const SlotSet& slots, std::uint32_t block_size, SlotMatch* out)
+      : slots_(slots), block_size_(block_size), out_(out) {}
 
-  SlotSet Missing(const Residency& block) const {
-    return {{alive_.word[0] & ~(block.device.word[0] | block.host.word[0]),
-             alive_.word[1] & ~(block.device.word[1] | block.host.word[1])}};
+  const SlotSet& slots() const { return slots_; }
+
+  // The runs of these slots end after so many blocks, all of them on Device for all that is known yet.
+  void End(const SlotSet& slots, std::uint32_t blocks) {
+    ForEachSlot(slots, [out = out_, tokens = blocks * block_size_](std::uint32_t slot) {
+      out[slot].device_hit_tokens = tokens;
+      out[slot].host_only_hit_tokens = 0;
+    });
   }
+  // The next block of these slots' runs is on Host only.
+  void AddHostOnly(const SlotSet& slots) { host_only_.Add(slots); }
 
-  // The next block. False when no stream is left.
-  bool Follow(const Residency& block) {
-    const SlotSet missing = Missing(block);
-    if (missing.Any()) End(missing);
-    const SlotSet host_only{
-        {alive_.word[0] & ~block.device.word[0], alive_.word[1] & ~block.device.word[1]}};
-    if (host_only.Any()) host_only_.Add(host_only);
-    ++blocks_;
-    return alive_.Any();
+  // After all runs have ended.
+  void Finish() {
+    if (!host_only_.Any()) return;
+    ForEachSlot(slots_, [this](std::uint32_t slot) {
+      const std::uint32_t tokens = host_only_.Of(slot) * block_size_;
+      out_[slot].device_hit_tokens -= tokens;
+      out_[slot].host_only_hit_tokens = tokens;
+    });
   }
-
-  // The prompt ends here for the streams that are left.
-  void Finish() { End(alive_); }
-
-  // Blocks of the run of a slot that took part; valid after Finish.
-  std::uint32_t Length(std::uint32_t slot) const { return length_[slot]; }
-  std::uint32_t HostOnly(std::uint32_t slot) const { return host_only_.Of(slot); }
-  bool AnyHostOnly() const { return host_only_.Any(); }
 
  private:
-  void End(const SlotSet& slots) {
+  template <typename Visit>
+  static void ForEachSlot(const SlotSet& slots, Visit&& visit) {
     for (std::uint32_t half = 0; half < 2; ++half) {
       for (std::uint64_t left = slots.word[half]; left != 0; left &= left - 1) {
-        length_[half * 64 + static_cast<std::uint32_t>(std::countr_zero(left))] = blocks_;
+        visit(half * 64 + static_cast<std::uint32_t>(std::countr_zero(left)));
       }
-      alive_.word[half] &= ~slots.word[half];
     }
   }
 
-  SlotSet alive_;
-  std::uint32_t blocks_ = 0;
+  const SlotSet slots_;
+  const std::uint32_t block_size_;
+  SlotMatch* const out_;
   SlotCounter host_only_;
-  std::uint32_t length_[128];  // set where a run ends
 };
 
 }  // namespace xms::kv_index::internal

@@ -28,9 +28,10 @@
 //             does not exist: finding and marking, emptying and unlinking are each one hold of the
 //             lock.
 //             V2: a table that E publishes holds all that the old one held; C replaces a cell in
-//             place; a spill count is raised after the cell it tells of is linked and lowered after
-//             it is unlinked. A block that moves between tiers sets the new bit before it clears the
-//             old one; a reader that found neither looks once more at the first (Load).
+//             place; a control byte and a spill distance are changed after the cell that they tell of
+//             is linked or unlinked, so those of a cell that stays do not change (a distance may
+//             shrink to no less than it needs). A block that moves between tiers sets the new bit
+//             before it clears the old one; a reader that found neither looks once more (Run).
 // Cost        Find: one cache line of cells, one or two of the entry. Run prefetches both.
 // Proof       KVIndexView* (every interleaving of one reader with writers at the marked points),
 //             KVIndexStress* under tsan.
@@ -150,9 +151,9 @@ class BasicPrefixView {
   struct Probe {
     const SegmentTable* table;
     const Bucket* home;
-    std::uint64_t cell;  // the first that may be the key's; 0: none
+    std::uint64_t cell;  // the first in its home that may be the key's; 0: none
     std::uint32_t tag;
-    bool spilled;  // there may be others
+    bool elsewhere;  // if that is not it, there may be others
   };
 
   // Twenty bits that choose the bucket, and twelve that no position depends on.
@@ -172,14 +173,13 @@ class BasicPrefixView {
   static Residency Load(const model::ContentKey& key, const Probe& probe);
   static Residency LoadByScan(const model::ContentKey& key, const Probe& probe);
   static Residency LoadEntry(const SegmentTable& table, std::uint64_t cell);
-  static bool Step(const model::ContentKey& key, const Probe& probe, PrefixRun& run);
 
-  // A cell and where it lies.
+  // Where a cell lies.
   struct Place {
-    std::atomic<std::uint64_t>* cell = nullptr;
     std::uint32_t bucket = 0;
+    std::uint32_t index = Bucket::kCells;  // kCells: nowhere
   };
-  // Calls visit(place, value) for each linked cell of this KeyRef; stops when it returns true.
+  // Calls visit(place, cell) for each linked cell of this KeyRef; stops when it returns true.
   template <typename Visit>
   static void ForEach(SegmentTable& table, KeyRef ref, Visit&& visit);
 
@@ -192,6 +192,7 @@ class BasicPrefixView {
   // choose(table, cell, tiers held) says which of the slot's entries with this KeyRef lose `tiers`.
   template <typename Choose>
   void ClearWhere(KeyRef ref, std::uint32_t slot, Tiers tiers, Choose&& choose);
+  static void WriteSingle(SingleEntry& entry, const model::ContentKey& key, std::uint64_t holder);
   static void WriteShared(SharedEntry& entry, const model::ContentKey& key,
                           const Residency& residency);
   static bool IsSparse(const SegmentTable& table);

@@ -1,50 +1,43 @@
 // The readers' half of BasicPrefixView; the argument is in prefix_view.h. Included by it alone.
 #pragma once
 
+#include <algorithm>
+
 #include "kv_index/internal/prefix_view.h"
 
 namespace xms::kv_index::internal {
 
 template <typename Hooks>
-void BasicPrefixView<Hooks>::FindEntry(Probe& probe) {
-  // Without branches: where in its bucket a key lies cannot be predicted.
-  std::uint32_t hits = 0;
-  for (std::uint32_t i = 0; i < Bucket::kCells; ++i) {
-    const std::uint64_t cell = probe.home->cell[i].load();  // D
-    hits |= static_cast<std::uint32_t>(static_cast<std::uint32_t>(cell >> 32) == probe.tag) << i;
-  }
-  probe.spilled = probe.home->spill.load() != 0;
+[[gnu::always_inline]] inline void BasicPrefixView<Hooks>::FindEntry(Probe& probe) {
+  const std::uint64_t control = probe.home->control.load();
   probe.cell = 0;
-  if (hits == 0) return;
-  const std::uint64_t cell = probe.home->cell[std::countr_zero(hits)].load();  // D
-  // Something else by now, or a free cell where the tag is 0, or not the only one: look thoroughly.
-  if (static_cast<std::uint32_t>(cell >> 32) != probe.tag ||
-      static_cast<std::uint32_t>(cell) == 0 || (hits & (hits - 1)) != 0) {
-    probe.spilled = true;
-    return;
+  probe.elsewhere = Bucket::Spill(control) != 0;
+  for (std::uint64_t left = Bucket::Candidates(control, probe.tag); left != 0; left &= left - 1) {
+    const std::uint64_t cell = probe.home->cell[Bucket::IndexOf(left)].load();  // D
+    if (SegmentTable::TagOf(cell) != probe.tag || cell == 0) continue;
+    Hooks::At(Hooks::kReaderHasCell);
+    if (probe.cell == 0) {
+      probe.cell = cell;
+    } else {
+      probe.elsewhere = true;  // two keys that agree in 32 bits
+    }
   }
-  probe.cell = cell;
-  Hooks::At(Hooks::kReaderHasCell);
 }
 
 template <typename Hooks>
-void BasicPrefixView<Hooks>::PrefetchEntry(const Probe& probe) {
+[[gnu::always_inline]] inline void BasicPrefixView<Hooks>::PrefetchEntry(const Probe& probe) {
   if (probe.cell == 0) return;
-  const std::uint32_t number = SegmentTable::NumberOf(probe.cell);
-  if (SegmentTable::IsShared(probe.cell)) {
-    __builtin_prefetch(&probe.table->shared(number));
-  } else {
-    const SingleEntry& entry = probe.table->single(number);
-    __builtin_prefetch(&entry.low);
-    __builtin_prefetch(&entry.holder);  // it may lie in the next line
-  }
+  const SingleEntry& entry = probe.table->single(probe.cell);
+  __builtin_prefetch(&entry.low);
+  __builtin_prefetch(&entry.holder);  // where it crosses a line; a shared one does not
 }
 
 template <typename Hooks>
-Residency BasicPrefixView<Hooks>::LoadEntry(const SegmentTable& table, std::uint64_t cell) {
+[[gnu::always_inline]] inline Residency BasicPrefixView<Hooks>::LoadEntry(const SegmentTable& table,
+                                                                          std::uint64_t cell) {
   Residency result;
   if (SegmentTable::IsShared(cell)) {
-    const SharedEntry& entry = table.shared(SegmentTable::NumberOf(cell));
+    const SharedEntry& entry = table.shared(cell);
     result.device.word[0] = entry.device[0].load(std::memory_order_acquire);  // B
     result.device.word[1] = entry.device[1].load(std::memory_order_acquire);
     Hooks::At(Hooks::kReaderHasDevice);
@@ -52,8 +45,7 @@ Residency BasicPrefixView<Hooks>::LoadEntry(const SegmentTable& table, std::uint
     result.host.word[1] = entry.host[1].load(std::memory_order_acquire);
     return result;
   }
-  const SingleEntry& entry = table.single(SegmentTable::NumberOf(cell));
-  const std::uint64_t holder = entry.holder.load(std::memory_order_acquire);  // B
+  const std::uint64_t holder = table.single(cell).holder.load(std::memory_order_acquire);  // B
   const auto slot = static_cast<std::uint32_t>(holder >> 8);
   if ((holder & kOnDevice) != 0) result.device.Add(slot);
   if ((holder & kOnHost) != 0) result.host.Add(slot);
@@ -61,55 +53,36 @@ Residency BasicPrefixView<Hooks>::LoadEntry(const SegmentTable& table, std::uint
 }
 
 template <typename Hooks>
-Residency BasicPrefixView<Hooks>::Load(const model::ContentKey& key, const Probe& probe) {
-  if (probe.cell != 0 && probe.table->KeyOf(probe.cell) == key) {
+[[gnu::always_inline]] inline Residency BasicPrefixView<Hooks>::Load(const model::ContentKey& key,
+                                                                     const Probe& probe) {
+  // Both kinds of entries begin with the key.
+  if (probe.cell != 0 && probe.table->KeyOf(probe.cell) == key) [[likely]] {
     Hooks::At(Hooks::kReaderHasKey);
     return LoadEntry(*probe.table, probe.cell);
   }
-  if (probe.cell == 0 && !probe.spilled) return {};
+  if (!probe.elsewhere) return {};
   return LoadByScan(key, probe);
 }
 
 template <typename Hooks>
-Residency BasicPrefixView<Hooks>::LoadByScan(const model::ContentKey& key, const Probe& probe) {
+[[gnu::noinline]] Residency BasicPrefixView<Hooks>::LoadByScan(const model::ContentKey& key,
+                                                               const Probe& probe) {
   const SegmentTable& table = *probe.table;
-  const Bucket* bucket = probe.home;
-  auto at = static_cast<std::uint32_t>(bucket - &table.bucket(0));
-  std::uint32_t furthest = 0;
-  for (std::uint32_t distance = 0; distance <= furthest; ++distance) {
-    for (const std::atomic<std::uint64_t>& place : bucket->cell) {
-      const std::uint64_t cell = place.load();  // D
-      if (static_cast<std::uint32_t>(cell >> 32) != probe.tag ||
-          static_cast<std::uint32_t>(cell) == 0) {
-        continue;
-      }
+  auto at = static_cast<std::uint32_t>(probe.home - &table.bucket(0));
+  const std::uint32_t furthest = table.SpillOf(at);
+  for (std::uint32_t distance = 0; distance <= furthest; ++distance, at = table.Next(at)) {
+    const Bucket& bucket = table.bucket(at);
+    const std::uint64_t control = bucket.control.load();
+    for (std::uint64_t left = Bucket::Candidates(control, probe.tag); left != 0; left &= left - 1) {
+      const std::uint64_t cell = bucket.cell[Bucket::IndexOf(left)].load();  // D
+      if (SegmentTable::TagOf(cell) != probe.tag || cell == 0) continue;
       Hooks::At(Hooks::kReaderHasCell);
-      if (table.KeyOf(cell) == key) {
-        Hooks::At(Hooks::kReaderHasKey);
-        return LoadEntry(table, cell);
-      }
+      if (table.KeyOf(cell) != key) continue;
+      Hooks::At(Hooks::kReaderHasKey);
+      return LoadEntry(table, cell);
     }
-    // Only now: a key that is in none of the home's cells and was linked before was counted before.
-    if (distance == 0) furthest = static_cast<std::uint32_t>(probe.home->spill.load() >> 32);
-    at = table.Next(at);
-    bucket = &table.bucket(at);
   }
   return {};
-}
-
-template <typename Hooks>
-bool BasicPrefixView<Hooks>::Step(const model::ContentKey& key, const Probe& probe,
-                                  PrefixRun& run) {
-  Residency block = Load(key, probe);
-  if (run.Missing(block).Any() && block.Any()) {
-    // A slot that moved from Host to Device between our loads of the two was missed by both.
-    const Residency again = Load(key, probe);
-    for (int i = 0; i < 2; ++i) {
-      block.device.word[i] |= again.device.word[i];
-      block.host.word[i] |= again.host.word[i];
-    }
-  }
-  return run.Follow(block);
 }
 
 template <typename Hooks>
@@ -132,15 +105,29 @@ void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
       PrefetchEntry(probes[side][i]);
     }
   };
+  // Here and not in `run`, so that they stay in registers.
+  SlotSet alive = run.slots();
+  std::uint32_t blocks = 0;
   aim(0);
   find(0);
   for (int side = 0; !keys[side].empty(); side ^= 1) {
     aim(side ^ 1);
-    for (std::size_t i = 0; i < keys[side].size(); ++i) {
-      if (!Step(keys[side][i], probes[side][i], run)) return;
+    for (std::size_t i = 0; i < keys[side].size(); ++i, ++blocks) {
+      Residency block = Load(keys[side][i], probes[side][i]);
+      if (alive.Without(block).Any()) [[unlikely]] {
+        // A slot that moved from Host to Device between our loads of the two was missed by both.
+        if (block.Any()) block.Add(Load(keys[side][i], probes[side][i]));
+        const SlotSet ended = alive.Without(block);
+        run.End(ended, blocks);
+        alive = alive.Without(ended);
+        if (!alive.Any()) return;
+      }
+      const SlotSet host_only = alive.Without(block.device);
+      if (host_only.Any()) run.AddHostOnly(host_only);
     }
     find(side ^ 1);
   }
+  run.End(alive, blocks);
 }
 
 }  // namespace xms::kv_index::internal

@@ -11,18 +11,16 @@ template <typename Hooks>
 template <typename Visit>
 void BasicPrefixView<Hooks>::ForEach(SegmentTable& table, KeyRef ref, Visit&& visit) {
   const std::uint32_t local = ref & kLocalMask;
-  const std::uint32_t home = table.Home(local);
-  const auto furthest =
-      static_cast<std::uint32_t>(table.bucket(home).spill.load(std::memory_order_relaxed) >> 32);
-  std::uint32_t at = home;
+  std::uint32_t at = table.Home(local);
+  const std::uint32_t furthest = table.SpillOf(at);
   for (std::uint32_t distance = 0; distance <= furthest; ++distance, at = table.Next(at)) {
-    for (std::atomic<std::uint64_t>& cell : table.bucket(at).cell) {
-      const std::uint64_t value = cell.load(std::memory_order_relaxed);
-      if ((static_cast<std::uint32_t>(value >> 32) & kLocalMask) != local ||
-          static_cast<std::uint32_t>(value) == 0) {
-        continue;
-      }
-      if (visit(Place{&cell, at}, value)) return;
+    const Bucket& bucket = table.bucket(at);
+    const std::uint64_t control = bucket.control.load(std::memory_order_relaxed);
+    for (std::uint64_t left = Bucket::Candidates(control, local); left != 0; left &= left - 1) {
+      const std::uint32_t index = Bucket::IndexOf(left);
+      const std::uint64_t cell = bucket.cell[index].load(std::memory_order_relaxed);
+      if ((SegmentTable::TagOf(cell) & kLocalMask) != local || cell == 0) continue;
+      if (visit(Place{at, index}, cell)) return;
     }
   }
 }
@@ -54,7 +52,7 @@ typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::TryAdd(SegmentTabl
   Place found;
   ForEach(table, ref, [&](const Place& place, std::uint64_t cell) {
     const Tiers held = table.ResidencyOf(cell).Of(slot);
-    if (static_cast<std::uint32_t>(cell >> 32) == tag && table.KeyOf(cell) == key) {
+    if (SegmentTable::TagOf(cell) == tag && table.KeyOf(cell) == key) {
       found = place;
       added.before = held;
     } else if (held != kNoTier) {
@@ -63,18 +61,15 @@ typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::TryAdd(SegmentTabl
     return false;
   });
   Hooks::At(Hooks::kWriterFound);
-  if (found.cell != nullptr) return Mark(table, found, slot, tiers);
+  if (found.index != Bucket::kCells) return Mark(table, found, slot, tiers);
 
   if (table.entries() >= SegmentTable::Size::MaxEntries(table.size().buckets)) {
     return Room::kTooLittle;
   }
-  const std::uint32_t number = table.single_pool.Take(bound_);
-  if (number == kNoEntry) return Room::kTooLittle;
-  SingleEntry& entry = table.single(number);
-  entry.low.store(key.low, std::memory_order_relaxed);
-  entry.high.store(key.high, std::memory_order_relaxed);
-  entry.holder.store(tiers | std::uint64_t{slot} << 8, std::memory_order_relaxed);
-  table.Link(ref & kLocalMask, SegmentTable::SingleCell(tag, number));  // C
+  const std::uint64_t cell = table.TakeSingle(tag, bound_);
+  if (cell == 0) return Room::kTooLittle;
+  WriteSingle(table.single(cell), key, tiers | std::uint64_t{slot} << 8);
+  table.Link(ref & kLocalMask, cell);  // C
   return Room::kEnough;
 }
 
@@ -83,9 +78,10 @@ typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::Mark(SegmentTable&
                                                                    const Place& place,
                                                                    std::uint32_t slot,
                                                                    Tiers tiers) {
-  const std::uint64_t cell = place.cell->load(std::memory_order_relaxed);
+  std::atomic<std::uint64_t>& linked = table.bucket(place.bucket).cell[place.index];
+  const std::uint64_t cell = linked.load(std::memory_order_relaxed);
   if (SegmentTable::IsShared(cell)) {
-    SharedEntry& entry = table.shared(SegmentTable::NumberOf(cell));
+    SharedEntry& entry = table.shared(cell);
     const std::uint64_t bit = std::uint64_t{1} << (slot & 63);
     const auto set = [bit](std::atomic<std::uint64_t>& word) {
       word.store(word.load(std::memory_order_relaxed) | bit, std::memory_order_release);  // A
@@ -94,31 +90,30 @@ typename BasicPrefixView<Hooks>::Room BasicPrefixView<Hooks>::Mark(SegmentTable&
     if ((tiers & kOnHost) != 0) set(entry.host[slot >> 6]);
     return Room::kEnough;
   }
-  const std::uint32_t single_number = SegmentTable::NumberOf(cell);
-  SingleEntry& single = table.single(single_number);
+  SingleEntry& single = table.single(cell);
   const std::uint64_t holder = single.holder.load(std::memory_order_relaxed);
   if (static_cast<std::uint32_t>(holder >> 8) == slot) {
     single.holder.store(holder | tiers, std::memory_order_release);  // A
     return Room::kEnough;
   }
-  const std::uint32_t number = table.shared_pool.Take(bound_);
-  if (number == kNoEntry) return Room::kTooLittle;
+  const std::uint64_t shared = table.TakeShared(SegmentTable::TagOf(cell), bound_);
+  if (shared == 0) return Room::kTooLittle;
   Residency residency = table.ResidencyOf(cell);
   if ((tiers & kOnDevice) != 0) residency.device.Add(slot);
   if ((tiers & kOnHost) != 0) residency.host.Add(slot);
-  WriteShared(table.shared(number), table.KeyOf(cell), residency);
-  place.cell->store(SegmentTable::SharedCell(static_cast<std::uint32_t>(cell >> 32), number));  // C
-  table.single_pool.Give(single_number, bound_);
+  WriteShared(table.shared(shared), table.KeyOf(cell), residency);
+  linked.store(shared);  // C
+  table.Give(cell, bound_);
   return Room::kEnough;
 }
 
 template <typename Hooks>
 void BasicPrefixView<Hooks>::Unmark(SegmentTable& table, KeyRef ref, const Place& place,
                                     std::uint32_t slot, Tiers tiers) {
-  const std::uint64_t cell = place.cell->load(std::memory_order_relaxed);
-  const std::uint32_t number = SegmentTable::NumberOf(cell);
+  const std::uint64_t cell =
+      table.bucket(place.bucket).cell[place.index].load(std::memory_order_relaxed);
   if (SegmentTable::IsShared(cell)) {
-    SharedEntry& entry = table.shared(number);
+    SharedEntry& entry = table.shared(cell);
     const std::uint64_t bit = std::uint64_t{1} << (slot & 63);
     const auto clear = [bit](std::atomic<std::uint64_t>& word) {
       word.store(word.load(std::memory_order_relaxed) & ~bit, std::memory_order_release);  // A
@@ -126,23 +121,24 @@ void BasicPrefixView<Hooks>::Unmark(SegmentTable& table, KeyRef ref, const Place
     if ((tiers & kOnDevice) != 0) clear(entry.device[slot >> 6]);
     if ((tiers & kOnHost) != 0) clear(entry.host[slot >> 6]);
     if (table.ResidencyOf(cell).Any()) return;
-    Hooks::At(Hooks::kWriterEmptied);
-    table.Unlink(ref & kLocalMask, place.bucket, *place.cell);  // C
-    table.shared_pool.Give(number, bound_);
-    return;
+  } else {
+    std::atomic<std::uint64_t>& holder = table.single(cell).holder;
+    const std::uint64_t left = holder.load(std::memory_order_relaxed) & ~std::uint64_t{tiers};
+    const bool gone = (left & kOnBoth) == 0;
+    holder.store(gone ? 0 : left, std::memory_order_release);  // A
+    if (!gone) return;
   }
-  SingleEntry& entry = table.single(number);
-  const std::uint64_t holder = entry.holder.load(std::memory_order_relaxed);
-  if (static_cast<std::uint32_t>(holder >> 8) != slot) return;
-  const std::uint64_t left = holder & ~std::uint64_t{tiers};
-  if ((left & kOnBoth) != 0) {
-    entry.holder.store(left, std::memory_order_release);  // A
-    return;
-  }
-  entry.holder.store(0, std::memory_order_release);  // A
   Hooks::At(Hooks::kWriterEmptied);
-  table.Unlink(ref & kLocalMask, place.bucket, *place.cell);  // C
-  table.single_pool.Give(number, bound_);
+  table.Unlink(ref & kLocalMask, place.bucket, place.index);  // C
+  table.Give(cell, bound_);
+}
+
+template <typename Hooks>
+void BasicPrefixView<Hooks>::WriteSingle(SingleEntry& entry, const model::ContentKey& key,
+                                         std::uint64_t holder) {
+  entry.low.store(key.low, std::memory_order_relaxed);
+  entry.high.store(key.high, std::memory_order_relaxed);
+  entry.holder.store(holder, std::memory_order_relaxed);
 }
 
 template <typename Hooks>
@@ -290,23 +286,17 @@ void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to
     for (const std::atomic<std::uint64_t>& place : from.bucket(b).cell) {
       const std::uint64_t cell = place.load(std::memory_order_relaxed);
       if (cell == 0) continue;
-      const auto tag = static_cast<std::uint32_t>(cell >> 32);
-      const model::ContentKey key = from.KeyOf(cell);
+      const std::uint32_t tag = SegmentTable::TagOf(cell);
       const Residency residency = from.ResidencyOf(cell);
-      if (!HasOneHolder(from, cell)) {
-        const std::uint32_t number = to.shared_pool.Take(bound_);
-        XMS_ASSERT(number != kNoEntry);
-        WriteShared(to.shared(number), key, residency);
-        to.Link(tag & kLocalMask, SegmentTable::SharedCell(tag, number));
-        continue;
+      const bool single = HasOneHolder(from, cell);
+      const std::uint64_t copy = single ? to.TakeSingle(tag, bound_) : to.TakeShared(tag, bound_);
+      XMS_ASSERT(copy != 0);
+      if (single) {
+        WriteSingle(to.single(copy), from.KeyOf(cell), HolderOf(residency));
+      } else {
+        WriteShared(to.shared(copy), from.KeyOf(cell), residency);
       }
-      const std::uint32_t number = to.single_pool.Take(bound_);
-      XMS_ASSERT(number != kNoEntry);
-      SingleEntry& entry = to.single(number);
-      entry.low.store(key.low, std::memory_order_relaxed);
-      entry.high.store(key.high, std::memory_order_relaxed);
-      entry.holder.store(HolderOf(residency), std::memory_order_relaxed);
-      to.Link(tag & kLocalMask, SegmentTable::SingleCell(tag, number));
+      to.Link(tag & kLocalMask, copy);
     }
   }
 }

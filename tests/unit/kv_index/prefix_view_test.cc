@@ -79,7 +79,8 @@ std::map<std::uint32_t, Lengths> RunOver(const TestView& view, std::span<const C
   base::EpochGuard guard;
   SlotSet set;
   for (const std::uint32_t slot : slots) set.Add(slot);
-  PrefixRun run(set);
+  MatchResult result;
+  PrefixRun run(set, 1, result.slots);
   view.Run(
       [&keys](std::size_t most) {
         const auto piece = keys.first(std::min(most, keys.size()));
@@ -89,7 +90,11 @@ std::map<std::uint32_t, Lengths> RunOver(const TestView& view, std::span<const C
       run);
   run.Finish();
   std::map<std::uint32_t, Lengths> lengths;
-  for (const std::uint32_t slot : slots) lengths[slot] = {run.Length(slot), run.HostOnly(slot)};
+  for (const std::uint32_t slot : slots) {
+    const SlotMatch& match = result.slots[slot];
+    lengths[slot] = {match.device_hit_tokens + match.host_only_hit_tokens,
+                     match.host_only_hit_tokens};
+  }
   return lengths;
 }
 
