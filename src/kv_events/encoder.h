@@ -1,8 +1,8 @@
 // EncodeBatch: KvBatch to the bytes that an xLLM engine publishes.
 //
 // Place       The simulator, tests, benchmarks.
-// Form        Array of 3 (timestamp, events, rank), events as maps with the tag first, minimal
-// widths. Threads     A free function; any thread.
+// Form        Array of 3 (timestamp, events, rank), events as maps with the tag first, minimal widths.
+// Threads     A free function; any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace xms::kv_events {
 
 // Appends to `out`. kStore, kReplica, kRemove and kClear (kAll without medium, kDevice and kHost
-// with one) are written; other kinds cannot be published and are a defect of the caller (asserted).
+// with one) are written; anything else cannot be published and is a defect of the caller: it aborts.
 // `block_size` is written into stores.
 void EncodeBatch(const KvBatch& batch, std::uint32_t block_size, std::vector<std::byte>& out);
 

@@ -3,12 +3,10 @@
 // Place       Driven by DecodeBatch, once per element of the batch's event array.
 // Threads     Confined to the DecodeBatch call that owns it.
 // Ownership   Borrows reader, options and batch.
-// Order       A map is read in one pass whatever the order of its keys. While the type is not
-// known,
-//             known keys are read as if the event were a store, and a value of another shape is not
-//             an error yet: it becomes one only if the type that turns up has such a field.
-// Failure     Decode returns false, code and offset are in reader.failure(), the batch is
-// unspecified.
+// Order       A map is read in one pass whatever the order of its keys. While the type is not known,
+//             known keys are read as if the event were a store, and a value of another shape is not an
+//             error yet: it becomes one only if the type that turns up has such a field.
+// Failure     Decode returns false, code and offset are in reader.failure(), the batch is unspecified.
 #pragma once
 
 #include <array>

@@ -5,8 +5,7 @@
 // Threads     Confined to the DecodeBatch call that owns it.
 // Ownership   Borrows the payload.
 // Invariants  R1  offset() never exceeds the payload's size; nothing outside the payload is read.
-//             R2  A declared length or count is compared with the bytes that are left before
-//             anything
+//             R2  A declared length or count is compared with the bytes that are left before anything
 //                 is done with it: an element takes at least one byte, a map's pair at least two.
 //             R3  Nesting is counted, not recursed into: at most kMaxDepth open containers.
 // Failure     Operations return false and leave code and offset in failure(). The position then means

@@ -1,10 +1,9 @@
 // HasRepeat: is a hash named twice in one store?
 //
 // Place       The event decoder. A repeated hash would make a block its own ancestor.
-// Cost        Linear: a table on the stack, whose probes are counted. Long events, and hashes
-// chosen to
-//             collide, are sorted instead, O(n log n). No allocation once `hashes` has grown: the
-//             copy to be sorted lies behind its last element.
+// Cost        Linear: a table on the stack, whose probes are counted. Long events, and hashes chosen to
+//             collide, are sorted instead, O(n log n). No allocation once `hashes` has grown: the copy
+//             to be sorted lies behind its last element.
 #pragma once
 
 #include <cstddef>
