@@ -144,7 +144,8 @@ void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
   // Repeating a GET changes nothing even where the first one has arrived.
   const bool may_repeat =
       stage == EngineStage::kNotSent || (stage == EngineStage::kSent && route_ == Route::kModels);
-  if (!answering_ && may_repeat && tried_.size() < kMaxAttempts) {
+  const bool time_is_left = core_->ports.clock->Now() - began_ < kRetryBudget;
+  if (!answering_ && may_repeat && time_is_left) {
     call_.reset();
     core_->metrics.retries.Increment();
     return Attempt();

@@ -3,15 +3,16 @@
 // Place       Started by Gateway for the routes that engines answer.
 // Threads     Everything on the loop of the client's connection.
 // Ownership   Kept alive by the engine call's handlers; ends with the answer.
-// Failure     Engine not reached: another one, up to kMaxAttempts, as long as the client has seen
-//             nothing and the engine cannot have begun (or the request is one that may be
-//             repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is told at
-//             once.
+// Failure     Engine not reached: another one, each once, for kRetryBudget at most, as long as the
+//             client has seen nothing and the engine cannot have begun (or the request is one that
+//             may be repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is
+//             told at once.
 // Invariants  Every request is accounted for exactly once, before its last byte goes out: status,
 //             durations, decision record, requests in flight.
 // Proof       GatewayProxy*, GatewayIntegration*.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +27,9 @@ namespace xms::gateway {
 
 class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
  public:
-  static constexpr std::size_t kMaxAttempts = 3;
+  // A refusal costs next to nothing, so that half a fleet may be down; a connection attempt that
+  // hangs may use it up alone.
+  static constexpr std::chrono::seconds kRetryBudget{10};
 
   static void Start(std::shared_ptr<Core> core, Route route,
                     std::shared_ptr<http::Exchange> exchange);

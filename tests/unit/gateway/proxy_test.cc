@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -188,14 +189,30 @@ TEST_F(GatewayProxy, APlaneThatFailsAtOnceIsRepeatedToo) {
   EXPECT_EQ(gateway_->requests_in_flight(), 0u);
 }
 
-TEST_F(GatewayProxy, AttemptsAreBounded) {
+TEST_F(GatewayProxy, EveryCandidateIsTriedOnceWhileThereIsTime) {
   for (int i = 1; i <= 9; ++i) Register("10.0.0." + std::to_string(i) + ":8000");
   Start();
   const Client client = Complete();
   while (plane_.calls.back()->open()) plane_.calls.back()->Fail(EngineStage::kNotSent);
-  EXPECT_EQ(plane_.calls.size(), ProxyCall::kMaxAttempts);
+  std::set<std::string> asked;
+  for (const auto& call : plane_.calls) asked.insert(call->request().instance);
+  EXPECT_EQ(plane_.calls.size(), 9u);
+  EXPECT_EQ(asked.size(), 9u);
   EXPECT_EQ(client->status, 502);
   EXPECT_EQ(ErrorCode(client), "engine_unreachable");
+}
+
+// Engines that let connection attempts hang must not hold a client for minutes.
+TEST_F(GatewayProxy, NoFurtherCandidateIsTriedWhenTheTimeForItIsUsedUp) {
+  for (int i = 1; i <= 9; ++i) Register("10.0.0." + std::to_string(i) + ":8000");
+  Start();
+  const Client client = Complete();
+  plane_.calls.back()->Fail(EngineStage::kNotSent);
+  ASSERT_EQ(plane_.calls.size(), 2u);
+  clock_.Advance(ProxyCall::kRetryBudget);
+  plane_.calls.back()->Fail(EngineStage::kNotSent);
+  EXPECT_EQ(plane_.calls.size(), 2u);
+  EXPECT_EQ(client->status, 502);
 }
 
 TEST_F(GatewayProxy, WhenNoOtherIsLeftTheClientGetsA502WithoutAddresses) {
