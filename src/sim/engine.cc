@@ -20,7 +20,7 @@
 namespace xms::sim {
 namespace {
 
-constexpr std::size_t kMaxBodyBytes = 64 * 1024 * 1024;
+constexpr std::size_t kMaxBodyBytes = 64UL * 1024 * 1024;
 constexpr std::chrono::milliseconds kReopenDelay{20};
 
 // Always random: two processes started with one seed are two incarnations.
@@ -70,15 +70,15 @@ class Engine::Impl final : public EngineSink, public std::enable_shared_from_thi
   void OnToken(const TokenOutput& output) override;
   void OnEvents(std::uint32_t rank, kv_events::KvBatch batch) override;
 
-  const EngineOptions options_;
-  // Set by Start, then constant.
-  std::string name_;
   struct Ports {
     std::uint16_t event = 0;
     std::uint16_t replay = 0;
   };
-  std::vector<Ports> ports_;  // by rank
-  std::unique_ptr<http::HttpServer> server_;
+  // After Start.
+  const std::string& name() const { return name_; }
+  std::uint16_t port() const { return server_->port(); }
+  const Ports& ports(std::uint32_t rank) const { return ports_[rank]; }
+  const EngineOptions& options() const { return options_; }
 
  private:
   // One rank's stream as it goes out.
@@ -106,17 +106,22 @@ class Engine::Impl final : public EngineSink, public std::enable_shared_from_thi
   void AnswerSnapshot(std::uint64_t life, std::uint32_t rank,
                       EventPublisher::SnapshotRequest request);
 
-  void Handle(std::shared_ptr<http::Exchange> exchange);
-  void Generate(ApiKind kind, std::shared_ptr<http::Exchange> exchange);
+  void Handle(const std::shared_ptr<http::Exchange>& exchange);
+  void Generate(ApiKind kind, const std::shared_ptr<http::Exchange>& exchange);
   void ApplyFaults(http::Exchange& exchange);
   void Restart();
   EngineState State(bool with_blocks) const;
   static void Refuse(http::Exchange& exchange, const ApiError& error);
 
+  const EngineOptions options_;
   http::EventLoopPool& pool_;
   http::EventLoop& loop_;
   const base::Clock& clock_;
+  // Set by Start, then constant.
   base::SteadyTime started_;
+  std::string name_;
+  std::vector<Ports> ports_;  // by rank
+  std::unique_ptr<http::HttpServer> server_;
 
   // From here on: the loop only.
   std::uint64_t life_ = 0;
@@ -157,8 +162,8 @@ base::Status Engine::Impl::Start() {
                               [](int status, const std::string& message) {
                                 return ApiErrorJson({.status = status, .message = message});
                               }},
-      [weak = weak_from_this()](std::shared_ptr<http::Exchange> exchange) {
-        if (const auto self = weak.lock()) self->Handle(std::move(exchange));
+      [weak = weak_from_this()](const std::shared_ptr<http::Exchange>& exchange) {
+        if (const auto self = weak.lock()) self->Handle(exchange);
       });
   if (auto started = server_->Start(); !started.ok()) {
     server_.reset();
@@ -330,37 +335,37 @@ void Engine::Impl::Refuse(http::Exchange& exchange, const ApiError& error) {
   exchange.Send(JsonAnswer(exchange.request(), error.status, ApiErrorJson(error)));
 }
 
-void Engine::Impl::Handle(std::shared_ptr<http::Exchange> exchange) {
+void Engine::Impl::Handle(const std::shared_ptr<http::Exchange>& exchange) {
   const http::Request& request = exchange->request();
+  using Shared = std::shared_ptr<http::Exchange>;
   struct Route {
     std::string_view path;
     std::string_view method;
-    void (*serve)(Impl&, std::shared_ptr<http::Exchange>);
+    void (*serve)(Impl&, const Shared&);
   };
-  using Shared = std::shared_ptr<http::Exchange>;
   static constexpr Route kRoutes[] = {
       {"/v1/completions", "POST",
-       [](Impl& self, Shared to) { self.Generate(ApiKind::kCompletion, std::move(to)); }},
+       [](Impl& self, const Shared& to) { self.Generate(ApiKind::kCompletion, to); }},
       {"/v1/chat/completions", "POST",
-       [](Impl& self, Shared to) { self.Generate(ApiKind::kChat, std::move(to)); }},
+       [](Impl& self, const Shared& to) { self.Generate(ApiKind::kChat, to); }},
       {"/v1/models", "GET",
-       [](Impl& self, Shared to) {
+       [](Impl& self, const Shared& to) {
          const auto created = static_cast<std::int64_t>(self.identity_.register_ts_ms / 1000);
          to->Send(JsonAnswer(to->request(), 200, ModelsJson(self.options_.model_id, created)));
        }},
       {"/health", "GET",
-       [](Impl&, Shared to) {
+       [](Impl&, const Shared& to) {
          to->Send(JsonAnswer(to->request(), 200, R"({"status":"healthy"})"));
        }},
       {"/sim/state", "GET",
-       [](Impl& self, Shared to) {
+       [](Impl& self, const Shared& to) {
          self.core_->Advance(self.Now());
          self.AfterCore();
          std::string blocks;
          const bool with_blocks = to->request().QueryParameter("blocks", blocks) && blocks == "1";
          to->Send(JsonAnswer(to->request(), 200, EngineStateJson(self.State(with_blocks))));
        }},
-      {"/sim/faults", "POST", [](Impl& self, Shared to) { self.ApplyFaults(*to); }},
+      {"/sim/faults", "POST", [](Impl& self, const Shared& to) { self.ApplyFaults(*to); }},
   };
   const auto* const route = std::ranges::find(kRoutes, request.path(), &Route::path);
   if (route == std::end(kRoutes)) {
@@ -374,11 +379,11 @@ void Engine::Impl::Handle(std::shared_ptr<http::Exchange> exchange) {
     refusal.headers.Set("Allow", std::string(route->method));
     exchange->Send(std::move(refusal));
   } else {
-    route->serve(*this, std::move(exchange));
+    route->serve(*this, exchange);
   }
 }
 
-void Engine::Impl::Generate(ApiKind kind, std::shared_ptr<http::Exchange> exchange) {
+void Engine::Impl::Generate(ApiKind kind, const std::shared_ptr<http::Exchange>& exchange) {
   auto parsed = ParseApiRequest(kind, exchange->request().body);
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
     Refuse(*exchange, *error);
@@ -496,10 +501,10 @@ void Engine::Register() { impl_->Register(); }
 void Engine::Deregister(std::function<void()> done) { impl_->Deregister(std::move(done)); }
 void Engine::Stop() { impl_->Stop(); }
 
-std::string Engine::name() const { return impl_->name_; }
-std::uint16_t Engine::port() const { return impl_->server_->port(); }
-std::uint16_t Engine::event_port(std::uint32_t rank) const { return impl_->ports_[rank].event; }
-std::uint16_t Engine::replay_port(std::uint32_t rank) const { return impl_->ports_[rank].replay; }
-const EngineOptions& Engine::options() const { return impl_->options_; }
+std::string Engine::name() const { return impl_->name(); }
+std::uint16_t Engine::port() const { return impl_->port(); }
+std::uint16_t Engine::event_port(std::uint32_t rank) const { return impl_->ports(rank).event; }
+std::uint16_t Engine::replay_port(std::uint32_t rank) const { return impl_->ports(rank).replay; }
+const EngineOptions& Engine::options() const { return impl_->options(); }
 
 }  // namespace xms::sim

@@ -64,7 +64,7 @@ EngineOptions Fleet::OptionsOf(std::size_t index, const PortPlan& plan) const {
     engine.registration = RegistrarOptions{.service = *options_.service_rpc,
                                            .token = options_.internal_api_token,
                                            .ttl = options_.registration_ttl,
-                                           .heartbeat_interval = options_.heartbeat_interval,
+                                           .heartbeat_interval = options_.HeartbeatPeriod(),
                                            .seed = random()};
   }
   return engine;

@@ -143,7 +143,7 @@ constexpr Flag kServiceFlags[] = {
        s.options.registration_ttl = std::chrono::milliseconds(ms);
        return refusal;
      }},
-    {"heart_beat_interval", "0.5", "seconds between two reports of load",
+    {"heart_beat_interval", "0.5", "seconds between two reports of load, on the simulated clock",
      [](std::string_view text, State& s) { return ReadMs(text, s.options.heartbeat_interval); }},
 };
 
@@ -380,6 +380,14 @@ base::Status Finish(State& state) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds FleetOptions::HeartbeatPeriod() const {
+  if (time_scale <= 1) return heartbeat_interval;
+  const std::chrono::duration<double, std::milli> scaled(
+      static_cast<double>(heartbeat_interval.count()) / time_scale);
+  return std::max(std::chrono::round<std::chrono::milliseconds>(scaled),
+                  std::min(heartbeat_interval, std::chrono::milliseconds(10)));
+}
 
 base::Result<std::optional<FleetOptions>> ParseCommandLine(
     std::span<const std::string_view> arguments) {

@@ -47,7 +47,11 @@ struct FleetOptions {
   std::optional<http::Address> service_rpc;
   std::string internal_api_token;
   std::chrono::milliseconds registration_ttl{15000};
-  std::chrono::milliseconds heartbeat_interval{500};
+  std::chrono::milliseconds heartbeat_interval{500};  // simulated
+
+  // On the clock outside: as often as an engine of that speed would report, but not more than 100 times a
+  // second and never less often than the flag says.
+  std::chrono::milliseconds HeartbeatPeriod() const;
 };
 
 // Empty when --help was asked for.

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kRegisterTimeout{2000};
 constexpr std::chrono::milliseconds kHeartbeatTimeout{1000};
 constexpr std::chrono::milliseconds kFarewellTimeout{1000};
-constexpr std::size_t kMaxAnswerBytes = 64 * 1024;
+constexpr std::size_t kMaxAnswerBytes = 64UL * 1024;
 
 std::string Reason(const base::Result<http::Response>& answer) {
   if (!answer.ok()) return answer.error().message;

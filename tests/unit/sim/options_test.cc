@@ -76,6 +76,15 @@ TEST(SimOptions, ServiceAddressIsHostAndPort) {
   EXPECT_EQ(options.internal_api_token, "s");
 }
 
+// Loads that are old in simulated time would make every policy look worse than it is.
+TEST(SimOptions, HeartbeatsFollowTheSimulatedClockWithinBounds) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(Parsed({}).HeartbeatPeriod(), milliseconds(500));
+  EXPECT_EQ(Parsed({"--time_scale=10"}).HeartbeatPeriod(), milliseconds(50));
+  EXPECT_EQ(Parsed({"--time_scale=1000"}).HeartbeatPeriod(), milliseconds(10));
+  EXPECT_EQ(Parsed({"--time_scale=0.1"}).HeartbeatPeriod(), milliseconds(500));
+}
+
 TEST(SimOptions, RefusesNamingFlagValueAndWhatIsAllowed) {
   EXPECT_EQ(Refused({"--dp_size=0"}), "--dp_size=0: expected an integer from 1 to 64");
   EXPECT_EQ(Refused({"--dp_size=0x10"}), "--dp_size=0x10: expected an integer from 1 to 64");
