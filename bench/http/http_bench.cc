@@ -100,7 +100,7 @@ void Report(benchmark::State& state, double items, double cpu_seconds) {
 }
 
 // range(0): kept connections with one request each on its way.
-void BM_BareReply(benchmark::State& state) {
+void BareReply(benchmark::State& state) {
   EventLoopPool pool(1);
   HttpServer server(pool, {}, [](const std::shared_ptr<Exchange>& exchange) {
     exchange->Send({.body = "hello, world"});
@@ -118,10 +118,10 @@ void BM_BareReply(benchmark::State& state) {
   Report(state, static_cast<double>(state.iterations() * state.range(0)),
          CpuSeconds(pool.loop(0)) - cpu_before);
 }
-BENCHMARK(BM_BareReply)->Arg(1)->Arg(32)->UseRealTime();
+BENCHMARK(BareReply)->Arg(1)->Arg(32)->UseRealTime();
 
 // range(0): bytes of the request's body, as of a prompt.
-void BM_PostedBody(benchmark::State& state) {
+void PostedBody(benchmark::State& state) {
   EventLoopPool pool(1);
   HttpServer server(pool, {}, [](const std::shared_ptr<Exchange>& exchange) {
     exchange->Send({.body = "hello, world"});
@@ -139,10 +139,10 @@ void BM_PostedBody(benchmark::State& state) {
   }
   Report(state, static_cast<double>(state.iterations()), CpuSeconds(pool.loop(0)) - cpu_before);
 }
-BENCHMARK(BM_PostedBody)->Arg(48 * 1024)->UseRealTime();
+BENCHMARK(PostedBody)->Arg(49152)->UseRealTime();
 
 // Client and server on loops of their own, range(0) calls at a time on kept connections.
-void BM_ClientCall(benchmark::State& state) {
+void ClientCall(benchmark::State& state) {
   EventLoopPool pool(1);
   EventLoopPool client_pool(1);
   HttpServer server(pool, {}, [](const std::shared_ptr<Exchange>& exchange) {
@@ -172,7 +172,7 @@ void BM_ClientCall(benchmark::State& state) {
   Report(state, items, CpuSeconds(pool.loop(0)) - cpu_before);
   RunOn(loop, [&] { client.reset(); });
 }
-BENCHMARK(BM_ClientCall)->Arg(32)->UseRealTime();
+BENCHMARK(ClientCall)->Arg(32)->UseRealTime();
 
 // Events of one stream, each written once the one before is with the kernel.
 class EventStream : public std::enable_shared_from_this<EventStream> {
@@ -202,7 +202,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
 
 constexpr int kEvents = 1000;
 
-void BM_StreamEvent(benchmark::State& state) {
+void StreamEvent(benchmark::State& state) {
   EventLoopPool pool(1);
   HttpServer server(pool, {}, [](std::shared_ptr<Exchange> exchange) {
     std::make_shared<EventStream>(std::move(exchange), kEvents)->Start();
@@ -217,7 +217,7 @@ void BM_StreamEvent(benchmark::State& state) {
   Report(state, static_cast<double>(state.iterations() * kEvents),
          CpuSeconds(pool.loop(0)) - cpu_before);
 }
-BENCHMARK(BM_StreamEvent)->UseRealTime();
+BENCHMARK(StreamEvent)->UseRealTime();
 
 }  // namespace
 }  // namespace xms::http

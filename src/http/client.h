@@ -42,7 +42,7 @@ struct ClientOptions {
   std::chrono::milliseconds connect_timeout{5000};
   std::size_t max_idle_per_host = 64;
   std::chrono::milliseconds idle_timeout{60000};
-  std::size_t max_header_bytes = 64 * 1024;
+  std::size_t max_header_bytes = std::size_t{64} * 1024;
 };
 
 struct CallOptions {

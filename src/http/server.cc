@@ -102,11 +102,17 @@ base::Status HttpServer::Impl::Bind() {
     listener.open(endpoint.protocol(), error);
   }
   if (error) return failure(error);
-  listener.set_option(Acceptor::reuse_address(true), error);
   if (options.host.empty() && endpoint.protocol() == tcp::v6()) {
     listener.set_option(boost::asio::ip::v6_only(false), error);
   }
+  // Linux lets several sockets have one port while all of them reuse addresses and none listens, so
+  // a reserved port must not. Only when connections of an earlier listener are still winding down
+  // is there no other way.
   listener.bind(endpoint, error);
+  if (error == boost::asio::error::address_in_use) {
+    listener.set_option(Acceptor::reuse_address(true), error);
+    listener.bind(endpoint, error);
+  }
   if (error) return failure(error);
   port = listener.local_endpoint(error).port();
   reserved.emplace(std::move(listener));
@@ -118,6 +124,8 @@ base::Status HttpServer::Impl::Listen() {
     if (base::Status bound = Bind(); !bound.ok()) return bound;
   }
   boost::system::error_code error;
+  // Inherited by connections, so that they do not keep the port from the next listener.
+  reserved->set_option(Acceptor::reuse_address(true), error);
   reserved->listen(boost::asio::socket_base::max_listen_connections, error);
   if (error) {
     reserved.reset();

@@ -59,8 +59,8 @@ class Exchange {
 struct ServerOptions {
   std::string host = "127.0.0.1";  // numeric address; empty: all interfaces
   std::uint16_t port = 0;          // 0: any free one
-  std::size_t max_body_bytes = 16 * 1024 * 1024;
-  std::size_t max_header_bytes = 64 * 1024;
+  std::size_t max_body_bytes = std::size_t{16} * 1024 * 1024;
+  std::size_t max_header_bytes = std::size_t{64} * 1024;
   std::size_t max_connections = 10000;              // further ones are closed at once and counted
   std::chrono::milliseconds idle_timeout{-1};       // between requests; negative: never
   std::chrono::milliseconds header_timeout{30000};  // from the first byte of a request to its last

@@ -15,11 +15,9 @@ namespace xms::http::internal {
 namespace {
 
 // Pipelined bytes that are taken while an answer is being made; then the client has to wait.
-constexpr std::size_t kMostPipelined = 16 * 1024;
+constexpr std::size_t kMostPipelined = std::size_t{16} * 1024;
 // How long a client may take to read the last answer and close.
 constexpr std::chrono::seconds kLingerTime{5};
-
-SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 // What a handler calls from any thread; runs on the connection's loop.
 class ExchangeImpl final : public Exchange {
@@ -220,14 +218,15 @@ void Connection::Consume(std::string_view fresh) {
       case Progress::kHeaders:
         OnHeaders();
         break;
-      case Progress::kDone: {
-        // The handler may lead to reads into the same scratch memory.
-        in_ = std::string(rest);
+      case Progress::kDone:
+        if (!from_in) {
+          // The handler may lead to reads into the same scratch memory.
+          in_.assign(rest);
+          from_in = true;
+          rest = in_;
+        }
         Dispatch();
-        from_in = true;
-        rest = in_;
         break;
-      }
       case Progress::kFailed:
         rest = {};
         Refuse(parser_.failure().status, parser_.failure().message);
@@ -528,8 +527,7 @@ void Connection::SetDeadline() {
       if (!writing_ || options.write_timeout.count() < 0) break;
       timer_.Set(write_progress_ + options.write_timeout, shared_from_this());
       return;
-    case State::kLingering:
-      return;  // set once
+    case State::kLingering:  // set once
     case State::kClosed:
       return;
   }

@@ -42,7 +42,7 @@ class LoopImpl final : public EventLoop, public std::enable_shared_from_this<Loo
   // For one read, by whoever runs on the loop; its contents do not outlive the caller's turn. Keeps
   // a thousand idle connections from owning a thousand buffers.
   char* scratch() { return scratch_.get(); }
-  static constexpr std::size_t kScratchBytes = 64 * 1024;
+  static constexpr std::size_t kScratchBytes = std::size_t{64} * 1024;
 
  private:
   struct TimerTask;

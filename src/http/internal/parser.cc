@@ -19,7 +19,7 @@ using boost::beast::error_code;
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 // Bytes that the body's declared length may reserve before any of them has come.
-constexpr std::uint64_t kMostReserved = 64 * 1024;
+constexpr std::uint64_t kMostReserved = std::uint64_t{64} * 1024;
 
 bool IsDigits(std::string_view text) {
   return !text.empty() &&

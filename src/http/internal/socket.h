@@ -26,6 +26,7 @@ namespace xms::http::internal {
 using Executor = boost::asio::io_context::executor_type;
 using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Executor>;
 using SteadyTime = std::chrono::steady_clock::time_point;
+inline SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
 enum class IoResult { kBytes, kWouldBlock, kEnd, kBroken };
 

@@ -55,7 +55,8 @@ class HttpClientTest : public ::testing::Test {
       log->status = status;
       log->headers = std::move(headers);
     };
-    handlers.on_body = [log = log_, hold](std::string chunk, std::function<void()> resume) {
+    handlers.on_body = [log = log_, hold](const std::string& chunk,
+                                          const std::function<void()>& resume) {
       {
         base::MutexLock lock(log->mu);
         log->body += chunk;

@@ -70,7 +70,7 @@ TEST_P(HttpClientRetry, ARequestOnAKeptConnectionThatBreaksUnansweredIsSentOnceM
   ASSERT_TRUE(Ended());
   Request request;
   request.method = "POST";
-  request.body = std::string(200 * 1024, 'b');
+  request.body = std::string(200 * kKiB, 'b');
   Start(server.port(), request);
   const std::string first = peer.ReadRequest();
   GetParam() ? peer.Reset() : peer.Close();
@@ -150,7 +150,7 @@ TEST_F(HttpClientKept, AnEarlyAnswerIsDeliveredAndTheConnectionIsNotKept) {
   RawServer server;
   Request request;
   request.method = "POST";
-  request.body = std::string(32 * 1024 * 1024, 'b');
+  request.body = Filler(32 * kMiB);
   Start(server.port(), request);
   auto peer = server.Accept();
   peer.Send("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno");

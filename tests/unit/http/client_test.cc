@@ -104,12 +104,12 @@ TEST_F(HttpClientCalls, ReadsOnOnlyAfterResume) {
   Start(server.port(), {}, {}, true);
   auto peer = server.Accept();
   peer.ReadRequest();
-  constexpr std::size_t kSize = 24 * 1024 * 1024;  // more than the socket buffers
+  constexpr std::size_t kSize = 24 * kMiB;  // more than the socket buffers
   peer.Send("HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(kSize) + "\r\n\r\n");
   const std::size_t sent = peer.SendUntilFull(kSize);
   EXPECT_LT(sent, kSize) << "a caller that does not resume holds the peer back";
   EXPECT_EQ(chunks(), 1);
-  EXPECT_LE(body().size(), 64u * 1024);
+  EXPECT_LE(body().size(), 64 * kKiB);
   std::jthread rest([&] { peer.Send(std::string(kSize - sent, 'x')); });
   while (ends() == 0) {
     const int before = chunks();
@@ -240,7 +240,7 @@ TEST_F(HttpClientCalls, AnOversizedHeaderIsAnError) {
   Start(server.port());
   auto peer = server.Accept();
   peer.ReadRequest();
-  peer.Send("HTTP/1.1 200 OK\r\nX: " + std::string(70 * 1024, 'x'));
+  peer.Send("HTTP/1.1 200 OK\r\nX: " + std::string(70 * kKiB, 'x'));
   ASSERT_TRUE(Ended());
   EXPECT_EQ(error().find("resource_exhausted: "), 0u) << error();
 }

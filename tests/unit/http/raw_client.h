@@ -11,6 +11,10 @@
 
 namespace xms::http::testing {
 
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
+inline std::string Filler(std::size_t bytes) { return std::string(bytes, 'x'); }
+
 class RawClient {
  public:
   struct Options {

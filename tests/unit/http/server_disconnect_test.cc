@@ -139,10 +139,10 @@ TEST_P(HttpServerDisconnect, EndsAConnectionInTheMiddleOfARequest) {
 // more (nc -N).
 TEST(HttpServerHalfClose, ACompleteAnswerIsStillDelivered) {
   ServerHarness harness;
-  RawClient client(harness.port(), {.receive_buffer = 16 * 1024});
+  RawClient client(harness.port(), {.receive_buffer = 16384});
   client.Send(Get("/hold"));
   const auto held = harness.NextHeld();
-  const std::string body(16 * 1024 * 1024, 'x');
+  const std::string body = Filler(16 * kMiB);
   held->Send({.body = body});
   RunOn(held->loop(), [] {});
   client.EndSending();
@@ -164,7 +164,7 @@ TEST(HttpServerHalfClose, ARequestAnsweredAtOnceReachesAClientThatHasEndedSendin
 TEST(HttpServerPipelining, ALargeSecondRequestIsNotLost) {
   ServerHarness harness;
   RawClient client(harness.port());
-  const std::string body(3 * 1024 * 1024, 'y');
+  const std::string body = Filler(3 * kMiB);
   std::jthread sender([&] {
     client.Send(Get("/hold") + "POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: " +
                 std::to_string(body.size()) + "\r\n\r\n" + body + Get("/echo"));

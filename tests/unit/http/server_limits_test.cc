@@ -99,7 +99,7 @@ TEST(HttpServerLimits, ARefusedClientThatKeepsSendingCanReadTheAnswer) {
   ServerHarness harness(Small());
   RawClient client(harness.port());
   client.Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000000\r\n\r\n");
-  client.Send(std::string(20000000, 'x'));
+  client.Send(Filler(20000000));
   EXPECT_EQ(StatusOf(client.ReadUntil("}")), 413);
   client.Close();
   EXPECT_TRUE(WaitFor("closed", [&] { return harness.server().open_connections() == 0; }));
@@ -232,7 +232,7 @@ TEST(HttpServerLimits, AThousandIdleConnectionsCostLittle) {
   const std::size_t each = after > before ? (after - before) / 1000 : 0;
   RecordProperty("bytes_per_idle_connection", static_cast<int>(each));
   if (!kSanitized) {
-    EXPECT_LT(each, 8u * 1024) << "bytes a connection, the test's own end included";
+    EXPECT_LT(each, 8 * kKiB) << "bytes a connection, the test's own end included";
   }
   EXPECT_EQ(harness.server().open_connections(), 1050u);
 }

@@ -178,10 +178,10 @@ TEST(HttpServerStream, HeadAndBodilessStatusesSwallowTheBody) {
 // The writer learns when the kernel has taken a chunk; with a client that does not read, it waits.
 TEST(HttpServerStream, ASlowReaderHoldsTheWriterBack) {
   ServerHarness harness({}, 1);
-  RawClient client(harness.port(), {.receive_buffer = 16 * 1024});
+  RawClient client(harness.port(), {.receive_buffer = 16384});
   client.Send(Get("/hold"));
   const auto held = harness.NextHeld();
-  constexpr std::size_t kChunk = 64 * 1024;
+  constexpr std::size_t kChunk = 64 * kKiB;
   constexpr int kChunks = 160;  // 10 MiB, more than the socket buffers
   std::atomic<int> taken{0};
   std::function<void(bool)> next = [&](bool ok) {
@@ -217,7 +217,7 @@ TEST(HttpServerStream, AClientThatNeverReadsIsCutAfterTheWriteTimeout) {
   held->OnDisconnect([&] { ++gone; });
   held->StartStream(200, {});
   WriteResult result;
-  held->Write(std::string(32 * 1024 * 1024, 'x'), result.Callback());
+  held->Write(Filler(32 * kMiB), result.Callback());
   EXPECT_TRUE(WaitFor("the writer is told", [&] { return result.value() == 0; }));
   EXPECT_TRUE(WaitFor("the handler is told", [&] { return gone == 1; }));
   EXPECT_EQ(harness.server().open_connections(), 0u);
@@ -225,10 +225,10 @@ TEST(HttpServerStream, AClientThatNeverReadsIsCutAfterTheWriteTimeout) {
 
 TEST(HttpServerStream, AClientThatReadsSlowlyIsNotCut) {
   ServerHarness harness({.write_timeout = 400ms});
-  RawClient client(harness.port(), {.receive_buffer = 64 * 1024});
+  RawClient client(harness.port(), {.receive_buffer = 65536});
   client.Send(Get("/hold"));
   const auto held = harness.NextHeld();
-  constexpr std::size_t kSize = 24 * 1024 * 1024;
+  constexpr std::size_t kSize = 24 * kMiB;
   Headers headers;
   headers.Add("Content-Length", std::to_string(kSize));
   held->StartStream(200, headers);

@@ -204,7 +204,7 @@ TEST(HttpServer, IgnoresEmptyLinesBetweenRequests) {
 TEST(HttpServer, LargeBodiesPassBothWays) {
   ServerHarness harness;
   RawClient client(harness.port());
-  const std::string body(8 * 1024 * 1024, 'x');
+  const std::string body = Filler(8 * kMiB);
   std::jthread sender([&] {
     client.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) +
                 "\r\n\r\n" + body);
@@ -269,6 +269,39 @@ TEST(HttpServer, ATakenPortIsSaidWithAddressAndReason) {
                                         ": Address already in use");
   HttpServer everywhere(harness.pool(), {.host = "", .port = harness.port()}, [](const auto&) {});
   EXPECT_FALSE(everywhere.Start().ok());
+}
+
+TEST(HttpServer, BindReservesThePortAlone) {
+  EventLoopPool pool(1);
+  HttpServer first(pool, {}, [](const auto&) {});
+  ASSERT_TRUE(first.Bind().ok());
+  ASSERT_NE(first.port(), 0);
+  RawClient refused(first.port(), {.may_fail = true});
+  EXPECT_FALSE(refused.TrySend("x")) << "nobody listens yet";
+  HttpServer second(pool, {.port = first.port()}, [](const auto&) {});
+  EXPECT_FALSE(second.Bind().ok());
+  EXPECT_FALSE(second.Start().ok());
+  const std::uint16_t reserved = first.port();
+  ASSERT_TRUE(first.Start().ok());
+  EXPECT_EQ(first.port(), reserved);
+  RawClient client(first.port());
+  EXPECT_TRUE(client.IsSilent());
+}
+
+// Connections that the server closed keep their addresses for a minute; a restart does not wait.
+TEST(HttpServer, StartsOnAPortWhoseConnectionsAreStillWindingDown) {
+  std::uint16_t port = 0;
+  {
+    ServerHarness harness;
+    port = harness.port();
+    RawClient client(port);
+    client.Send(Get("/echo", "Connection: close\r\n"));
+    EXPECT_EQ(StatusOf(client.ReadAll()), 200);
+  }
+  ServerHarness restarted({.port = port});
+  RawClient client(port);
+  client.Send(Get("/echo"));
+  EXPECT_EQ(StatusOf(client.ReadResponse()), 200);
 }
 
 TEST(HttpServer, RefusesAHostThatIsNoAddress) {
