@@ -91,13 +91,13 @@ ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash
 
 bool StreamLedger::Impl::StoreOne(WireHash wire, const ContentKey& key, Tiers tier,
                                   ApplyResult& result) {
-  Mapping* mapping = table_.Find(wire);
-  if (mapping == nullptr) {
-    if (!MakeRoom()) {
-      result = {ApplyCode::kOverLimit, wire, 0};
-      return false;
-    }
-    mapping = table_.Insert(wire, Mapping::Make(Mapping::kIndexed, kNoTier, 0));
+  if (table_.size() >= limit() && table_.Find(wire) == nullptr && !MakeRoom()) {
+    result = {ApplyCode::kOverLimit, wire, 0};
+    return false;
+  }
+  const std::size_t before = table_.size();
+  Mapping* mapping = table_.FindOrInsert(wire, Mapping::Make(Mapping::kIndexed, kNoTier, 0));
+  if (table_.size() != before) {
     Enter(wire, *mapping, key, tier);
     return true;
   }
@@ -155,11 +155,11 @@ ApplyResult StreamLedger::Impl::StoreOpaque(std::optional<model::Tier> tier,
     }
     ++opaque_;
     if (bit == kNoTier) {
-      table_.Insert(
+      table_.FindOrInsert(
           wire, Mapping::Make(Mapping::kOpaque, kNoTier, parked_.Append(wire, model::kRootKey)));
       TrimParked();
     } else {
-      table_.Insert(wire, Mapping::Make(Mapping::kOpaque, bit, 0));
+      table_.FindOrInsert(wire, Mapping::Make(Mapping::kOpaque, bit, 0));
       ++resident_;
       Count(wire, bit, /*indexed=*/false, /*more=*/true);
     }
@@ -280,18 +280,22 @@ void StreamLedger::Impl::Enter(WireHash wire, Mapping& mapping, const ContentKey
   Count(wire, tiers, /*indexed=*/true, /*more=*/true);
 }
 
+internal::Tiers StreamLedger::Impl::Release(const ContentKey& key, Tiers tiers) {
+  Double* entry = doubles_.Find(key);
+  if (entry == nullptr) return tiers;
+  Tiers last = tiers;
+  if ((tiers & kOnDevice) != 0 && --entry->device != 0) last &= ~kOnDevice;
+  if ((tiers & kOnHost) != 0 && --entry->host != 0) last &= ~kOnHost;
+  if (entry->device == 0 && entry->host == 0) doubles_.Erase(key);
+  return last;
+}
+
 model::ContentKey StreamLedger::Impl::Leave(WireHash wire, Mapping& mapping, Tiers tiers) {
-  ContentKey key;
-  if (doubles_.empty()) {
-    key = view_.blocks.ClearOnly(mapping.reference(), place_.slot, tiers).key;
-  } else {
-    key = KeyOf(wire, mapping);
-    Tiers last = tiers;
-    if (Double* entry = doubles_.Find(key); entry != nullptr) {
-      if ((tiers & kOnDevice) != 0 && --entry->device != 0) last &= ~kOnDevice;
-      if ((tiers & kOnHost) != 0 && --entry->host != 0) last &= ~kOnHost;
-      if (entry->device == 0 && entry->host == 0) doubles_.Erase(key);
-    }
+  const auto only = view_.blocks.ClearOnly(
+      mapping.reference(), place_.slot, [&](const ContentKey& key) { return Release(key, tiers); });
+  const ContentKey key = only.has_value() ? *only : KeyOf(wire, mapping);
+  if (!only.has_value()) {
+    const Tiers last = Release(key, tiers);
     if (last != kNoTier) view_.blocks.ClearKey(key, place_.slot, last);
   }
   Count(wire, tiers, /*indexed=*/true, /*more=*/false);
@@ -335,9 +339,12 @@ void StreamLedger::Impl::TrimParked() {
 void StreamLedger::Impl::DropOldestParked() {
   const std::uint32_t number = parked_.oldest();
   const WireHash wire = parked_.wire(number);
-  if (!table_.Find(wire)->indexed()) --opaque_;
-  table_.Erase(wire);
+  Mapping* mapping = table_.Find(wire);
+  if (!mapping->indexed()) --opaque_;
+  table_.Erase(mapping);
   parked_.Remove(number);
+  // It is often the next to go.
+  if (parked_.size() != 0) table_.Prefetch(parked_.wire(parked_.oldest()));
 }
 
 bool StreamLedger::Impl::MakeRoom() {

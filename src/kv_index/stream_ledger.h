@@ -16,7 +16,7 @@
 //             After kConflict or kOverLimit part of the call has been applied: the caller unsynchronizes
 //             and resets. kUnknownParent has changed nothing.
 // Cost        A stored block: one hash of 16 + 4·block_size bytes, one ledger and one view operation.
-//             12.8 bytes a mapping, divided by how full the table is (0.7 to 0.875 when large). ClearAll
+//             12.8 bytes a mapping, divided by how full the table is (0.68 to 0.81 when large). ClearAll
 //             and destruction: O(mappings), measured in bench/kv_index.
 // Proof       KVIndexLedger*, KVIndexModel*, bench/kv_index.
 #pragma once

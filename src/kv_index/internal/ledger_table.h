@@ -2,10 +2,10 @@
 //
 // Place       StreamLedger alone.
 // Shape       Open addressing over buckets of one cache line: five wire hashes with 32 bits each.
-//             12.8 bytes a place; at most seven eighths of the places are in use.
+//             12.8 bytes a place; at most 13 in 16 places are in use, 11 in 16 after growth when large.
 // Threads     One at a time.
 // Invariants  If a hash lies d buckets behind its home, these d buckets are full. So a search ends at
-//             the first bucket that is not, and Erase fills the gap it makes from behind.
+//             the first bucket that is not, and Erase fills the gap that it makes from behind.
 // Cost        One cache line an operation, mostly. Growth rehashes everything.
 #pragma once
 
@@ -54,40 +54,35 @@ class LedgerTable {
   // Null when there is none. The pointer is good until the next Insert or Erase.
   Mapping* Find(model::WireHash wire) {
     if (size_ == 0) return nullptr;
-    for (std::uint32_t at = Home(wire);; at = Next(at)) {
-      Bucket& bucket = buckets_[at];
-      std::uint32_t hits = 0;
-      std::uint32_t used = 0;
-      for (std::uint32_t i = 0; i < kPlaces; ++i) {
-        const std::uint32_t taken = bucket.mapping[i].bits != 0 ? 1u : 0u;
-        hits |= (static_cast<std::uint32_t>(bucket.wire[i] == wire.value) & taken) << i;
-        used += taken;
-      }
-      if (hits != 0) return &bucket.mapping[std::countr_zero(hits)];
-      if (used != kPlaces) return nullptr;
+    for (Bucket* bucket = &buckets_[Home(wire)];; bucket = Next(bucket)) {
+      const std::uint32_t hits = bucket->Matches(wire.value);
+      if (hits != 0) return &bucket->mapping[std::countr_zero(hits)];
+      if (bucket->used != kFull) return nullptr;
     }
   }
 
-  // `wire` has no mapping yet.
-  Mapping* Insert(model::WireHash wire, Mapping mapping) {
-    if ((size_ + 1) * 8 > std::size_t{bucket_count_} * kPlaces * 7) Rehash(GrownCount());
-    ++size_;
-    return Place(wire.value, mapping);
+  // The mapping of `wire`; if there is none yet, `fresh` becomes one.
+  Mapping* FindOrInsert(model::WireHash wire, Mapping fresh) {
+    if ((size_ + 1) * 16 > std::size_t{bucket_count_} * kPlaces * 13) Rehash(GrownCount());
+    for (Bucket* bucket = &buckets_[Home(wire)];; bucket = Next(bucket)) {
+      const std::uint32_t hits = bucket->Matches(wire.value);
+      if (hits != 0) return &bucket->mapping[std::countr_zero(hits)];
+      if (bucket->used == kFull) continue;
+      ++size_;
+      return bucket->Put(wire.value, fresh);
+    }
   }
 
-  void Erase(model::WireHash wire) {
-    Mapping* found = Find(wire);
-    XMS_ASSERT(found != nullptr);
-    auto at = static_cast<std::uint32_t>(
-        (reinterpret_cast<std::byte*>(found) - reinterpret_cast<std::byte*>(buckets_.get())) /
-        sizeof(Bucket));
-    auto place = static_cast<std::uint32_t>(found - buckets_[at].mapping);
+  // `found` came from Find.
+  void Erase(Mapping* found) {
+    Bucket* bucket = BucketOf(found);
+    auto place = static_cast<std::uint32_t>(found - bucket->mapping);
     --size_;
     for (;;) {
-      const bool was_full = IsFull(buckets_[at]);
-      buckets_[at].mapping[place] = Mapping{};
-      if (!was_full) break;
-      if (!PullInto(at, place)) break;
+      const bool was_full = bucket->used == kFull;
+      bucket->mapping[place] = Mapping{};
+      bucket->used &= ~(1u << place);
+      if (!was_full || !PullInto(bucket, place)) break;
     }
     if (bucket_count_ > kSmallest && size_ * 6 < std::size_t{bucket_count_} * kPlaces) {
       Rehash(CountFor(size_));
@@ -104,9 +99,10 @@ class LedgerTable {
   template <typename Visit>
   void ForEach(Visit&& visit) {
     for (std::uint32_t at = 0; at < bucket_count_; ++at) {
-      for (std::uint32_t i = 0; i < kPlaces; ++i) {
-        Mapping& mapping = buckets_[at].mapping[i];
-        if (mapping.bits != 0) visit(model::WireHash{buckets_[at].wire[i]}, mapping);
+      Bucket& bucket = buckets_[at];
+      for (std::uint32_t left = bucket.used; left != 0; left &= left - 1) {
+        const int i = std::countr_zero(left);
+        visit(model::WireHash{bucket.wire[i]}, bucket.mapping[i]);
       }
     }
   }
@@ -117,11 +113,28 @@ class LedgerTable {
 
  private:
   static constexpr std::uint32_t kPlaces = 5;
+  static constexpr std::uint32_t kFull = (1u << kPlaces) - 1;
   static constexpr std::uint32_t kSmallest = 8;
 
   struct alignas(64) Bucket {
     std::uint64_t wire[kPlaces] = {};
     Mapping mapping[kPlaces];
+    std::uint32_t used = 0;  // a bit for each place
+
+    std::uint32_t Matches(std::uint64_t value) const {
+      std::uint32_t hits = 0;
+      for (std::uint32_t i = 0; i < kPlaces; ++i) {
+        hits |= static_cast<std::uint32_t>(wire[i] == value) << i;
+      }
+      return hits & used;
+    }
+    Mapping* Put(std::uint64_t value, Mapping fresh) {
+      const int i = std::countr_one(used);
+      used |= 1u << i;
+      wire[i] = value;
+      mapping[i] = fresh;
+      return &mapping[i];
+    }
   };
   static_assert(sizeof(Bucket) == 64);
 
@@ -129,43 +142,35 @@ class LedgerTable {
     const std::uint64_t mixed = (wire.value ^ salt_) * 0x9E3779B97F4A7C15u;
     return static_cast<std::uint32_t>(((mixed >> 32) * bucket_count_) >> 32);
   }
-  std::uint32_t Next(std::uint32_t at) const { return at + 1 == bucket_count_ ? 0 : at + 1; }
-  std::uint32_t Distance(std::uint32_t from, std::uint32_t to) const {
-    return to >= from ? to - from : to + bucket_count_ - from;
+  Bucket* Next(Bucket* bucket) {
+    return ++bucket == &buckets_[bucket_count_] ? &buckets_[0] : bucket;
   }
-  static bool IsFull(const Bucket& bucket) {
-    bool full = true;
-    for (const Mapping& mapping : bucket.mapping) full &= mapping.bits != 0;
-    return full;
+  std::uint32_t Distance(std::uint32_t from, const Bucket* to) const {
+    const auto at = static_cast<std::uint32_t>(to - &buckets_[0]);
+    return at >= from ? at - from : at + bucket_count_ - from;
   }
-
-  Mapping* Place(std::uint64_t wire, Mapping mapping) {
-    for (std::uint32_t at = Home({wire});; at = Next(at)) {
-      Bucket& bucket = buckets_[at];
-      for (std::uint32_t i = 0; i < kPlaces; ++i) {
-        if (bucket.mapping[i].bits != 0) continue;
-        bucket.wire[i] = wire;
-        bucket.mapping[i] = mapping;
-        return &bucket.mapping[i];
-      }
-    }
+  Bucket* BucketOf(const Mapping* mapping) {
+    const auto offset = reinterpret_cast<const std::byte*>(mapping) -
+                        reinterpret_cast<const std::byte*>(&buckets_[0]);
+    return &buckets_[static_cast<std::size_t>(offset) / sizeof(Bucket)];
   }
 
-  // Moves a mapping that had to pass the gap at (at, place) into it; then the gap is where that one
+  // Moves a mapping that had to pass the gap at (gap, place) into it; then the gap is where that one
   // was. False when there is none.
-  bool PullInto(std::uint32_t& at, std::uint32_t& place) {
-    for (std::uint32_t behind = Next(at); behind != at; behind = Next(behind)) {
-      Bucket& bucket = buckets_[behind];
-      for (std::uint32_t i = 0; i < kPlaces; ++i) {
-        if (bucket.mapping[i].bits == 0) continue;
-        if (Distance(Home({bucket.wire[i]}), behind) < Distance(at, behind)) continue;
-        buckets_[at].wire[place] = bucket.wire[i];
-        buckets_[at].mapping[place] = bucket.mapping[i];
-        at = behind;
+  bool PullInto(Bucket*& gap, std::uint32_t& place) {
+    const auto gap_at = static_cast<std::uint32_t>(gap - &buckets_[0]);
+    for (Bucket* behind = Next(gap); behind != gap; behind = Next(behind)) {
+      for (std::uint32_t left = behind->used; left != 0; left &= left - 1) {
+        const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
+        if (Distance(Home({behind->wire[i]}), behind) < Distance(gap_at, behind)) continue;
+        gap->wire[place] = behind->wire[i];
+        gap->mapping[place] = behind->mapping[i];
+        gap->used |= 1u << place;
+        gap = behind;
         place = i;
         return true;
       }
-      if (!IsFull(bucket)) return false;
+      if (behind->used != kFull) return false;
     }
     return false;
   }
@@ -177,15 +182,18 @@ class LedgerTable {
   // Large ledgers pay for every unused place, small ones rather for rehashing.
   std::uint32_t GrownCount() const {
     if (bucket_count_ == 0) return kSmallest;
-    return bucket_count_ < 4096 ? bucket_count_ * 2 : bucket_count_ + bucket_count_ / 4;
+    return bucket_count_ < 4096 ? bucket_count_ * 2 : bucket_count_ + bucket_count_ / 5;
   }
   void Rehash(std::uint32_t bucket_count) {
     const std::unique_ptr<Bucket[]> old =
         std::exchange(buckets_, std::make_unique<Bucket[]>(bucket_count));
     const std::uint32_t old_count = std::exchange(bucket_count_, bucket_count);
     for (std::uint32_t at = 0; at < old_count; ++at) {
-      for (std::uint32_t i = 0; i < kPlaces; ++i) {
-        if (old[at].mapping[i].bits != 0) Place(old[at].wire[i], old[at].mapping[i]);
+      for (std::uint32_t left = old[at].used; left != 0; left &= left - 1) {
+        const int i = std::countr_zero(left);
+        Bucket* bucket = &buckets_[Home({old[at].wire[i]})];
+        while (bucket->used == kFull) bucket = Next(bucket);
+        bucket->Put(old[at].wire[i], old[at].mapping[i]);
       }
     }
   }

@@ -42,6 +42,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/epoch.h"
@@ -123,9 +124,10 @@ class BasicPrefixView {
   // The slot's entries with this KeyRef: writes up to out.size() of them, returns how many there are.
   std::uint32_t Own(KeyRef ref, std::uint32_t slot, std::span<OwnEntry> out) const;
 
-  // Clears `tiers` in the slot's only entry with this KeyRef and returns what it was. The caller knows
-  // that there is exactly one.
-  OwnEntry ClearOnly(KeyRef ref, std::uint32_t slot, Tiers tiers);
+  // If the slot has exactly one entry with this KeyRef: clears choose(key) in it and returns the key.
+  // choose is called under the lock and looks at nothing but the caller's own.
+  template <typename Choose>
+  std::optional<model::ContentKey> ClearOnly(KeyRef ref, std::uint32_t slot, Choose&& choose);
   void ClearKey(const model::ContentKey& key, std::uint32_t slot, Tiers tiers);
   // Clears the slot's bits in all its entries with this KeyRef.
   void ClearEvery(KeyRef ref, std::uint32_t slot);
@@ -188,10 +190,9 @@ class BasicPrefixView {
               Added& added);
   Room Mark(SegmentTable& table, const Place& place, std::uint32_t slot, Tiers tiers);
   void Unmark(SegmentTable& table, KeyRef ref, const Place& place, std::uint32_t slot, Tiers tiers);
-  enum class Clear : std::uint8_t { kNotThis, kThis, kThisAndStop };
-  // choose(table, cell, tiers held) says which of the slot's entries with this KeyRef lose `tiers`.
+  // Clears choose(table, cell, tiers held) in each of the slot's entries with this KeyRef.
   template <typename Choose>
-  void ClearWhere(KeyRef ref, std::uint32_t slot, Tiers tiers, Choose&& choose);
+  void ClearWhere(KeyRef ref, std::uint32_t slot, Choose&& choose);
   static void WriteSingle(SingleEntry& entry, const model::ContentKey& key, std::uint64_t holder);
   static void WriteShared(SharedEntry& entry, const model::ContentKey& key,
                           const Residency& residency);

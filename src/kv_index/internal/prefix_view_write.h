@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <optional>
 
 #include "kv_index/internal/prefix_view.h"
 
@@ -170,8 +171,7 @@ std::uint32_t BasicPrefixView<Hooks>::Own(KeyRef ref, std::uint32_t slot,
 
 template <typename Hooks>
 template <typename Choose>
-void BasicPrefixView<Hooks>::ClearWhere(KeyRef ref, std::uint32_t slot, Tiers tiers,
-                                        Choose&& choose) {
+void BasicPrefixView<Hooks>::ClearWhere(KeyRef ref, std::uint32_t slot, Choose&& choose) {
   const std::uint32_t segment = ref >> 20;
   SegmentTable* table = nullptr;
   {
@@ -180,10 +180,9 @@ void BasicPrefixView<Hooks>::ClearWhere(KeyRef ref, std::uint32_t slot, Tiers ti
     ForEach(*table, ref, [&](const Place& place, std::uint64_t cell) {
       const Tiers held = table->ResidencyOf(cell).Of(slot);
       if (held == kNoTier) return false;
-      const Clear clear = choose(*table, cell, held);
-      if (clear == Clear::kNotThis) return false;
-      Unmark(*table, ref, place, slot, tiers);
-      return clear == Clear::kThisAndStop;
+      const Tiers tiers = choose(*table, cell, held);
+      if (tiers != kNoTier) Unmark(*table, ref, place, slot, tiers);
+      return false;
     });
     if (!IsSparse(*table)) return;
   }
@@ -191,29 +190,43 @@ void BasicPrefixView<Hooks>::ClearWhere(KeyRef ref, std::uint32_t slot, Tiers ti
 }
 
 template <typename Hooks>
-typename BasicPrefixView<Hooks>::OwnEntry BasicPrefixView<Hooks>::ClearOnly(KeyRef ref,
-                                                                            std::uint32_t slot,
-                                                                            Tiers tiers) {
-  OwnEntry entry;
-  ClearWhere(ref, slot, tiers, [&](const SegmentTable& table, std::uint64_t cell, Tiers held) {
-    entry = {table.KeyOf(cell), held};
-    return Clear::kThisAndStop;
-  });
-  return entry;
+template <typename Choose>
+std::optional<model::ContentKey> BasicPrefixView<Hooks>::ClearOnly(KeyRef ref, std::uint32_t slot,
+                                                                   Choose&& choose) {
+  const std::uint32_t segment = ref >> 20;
+  SegmentTable* table = nullptr;
+  model::ContentKey key;
+  {
+    Hold hold(locks_[segment]);
+    table = tables_[segment].load(std::memory_order_relaxed);
+    Place only;
+    int count = 0;
+    ForEach(*table, ref, [&](const Place& place, std::uint64_t cell) {
+      if (!table->Holds(cell, slot)) return false;
+      only = place;
+      key = table->KeyOf(cell);
+      return ++count == 2;
+    });
+    if (count != 1) return std::nullopt;
+    const Tiers tiers = choose(key);
+    if (tiers != kNoTier) Unmark(*table, ref, only, slot, tiers);
+    if (!IsSparse(*table)) return key;
+  }
+  Resize(segment, table);
+  return key;
 }
 
 template <typename Hooks>
 void BasicPrefixView<Hooks>::ClearKey(const model::ContentKey& key, std::uint32_t slot,
                                       Tiers tiers) {
-  ClearWhere(RefOf(key), slot, tiers, [&](const SegmentTable& table, std::uint64_t cell, Tiers) {
-    return table.KeyOf(cell) == key ? Clear::kThisAndStop : Clear::kNotThis;
+  ClearWhere(RefOf(key), slot, [&](const SegmentTable& table, std::uint64_t cell, Tiers) {
+    return table.KeyOf(cell) == key ? tiers : kNoTier;
   });
 }
 
 template <typename Hooks>
 void BasicPrefixView<Hooks>::ClearEvery(KeyRef ref, std::uint32_t slot) {
-  ClearWhere(ref, slot, kOnBoth,
-             [](const SegmentTable&, std::uint64_t, Tiers) { return Clear::kThis; });
+  ClearWhere(ref, slot, [](const SegmentTable&, std::uint64_t, Tiers held) { return held; });
 }
 
 // A third full: what is left fits a table of half the size with room to spare.

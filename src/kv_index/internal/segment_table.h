@@ -295,6 +295,19 @@ class alignas(64) SegmentTable {
     return *reinterpret_cast<const SharedEntry*>(Bytes() + OffsetOf(cell));
   }
 
+  bool Holds(std::uint64_t cell, std::uint32_t slot) const {
+    if (!IsShared(cell)) {
+      const std::uint64_t holder = single(cell).holder.load(std::memory_order_relaxed);
+      return (holder & kOnBoth) != 0 && holder >> 8 == slot;
+    }
+    const SharedEntry& entry = shared(cell);
+    const std::uint32_t half = slot >> 6;
+    return ((entry.device[half].load(std::memory_order_relaxed) |
+             entry.host[half].load(std::memory_order_relaxed)) >>
+                (slot & 63) &
+            1) != 0;
+  }
+
   // A new entry's cell, or 0 when the table has no room. The entry's fields hold anything.
   std::uint64_t TakeSingle(std::uint32_t tag, std::atomic<std::uint64_t>& bound) {
     const std::uint32_t number = single_pool.Take(bound);

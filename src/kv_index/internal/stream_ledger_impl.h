@@ -85,6 +85,8 @@ struct StreamLedger::Impl {
   // Bits of an indexed mapping appear and go. `mapping` is not parked.
   void Enter(WireHash wire, Mapping& mapping, const ContentKey& key, Tiers tiers);
   ContentKey Leave(WireHash wire, Mapping& mapping, Tiers tiers);
+  // One mapping less holds these tiers of a key: which bits go with it.
+  Tiers Release(const ContentKey& key, Tiers tiers);
   // A mapping of either kind loses tiers; without any it is parked.
   void Lose(WireHash wire, Mapping& mapping, Tiers tiers);
   void Unpark(Mapping& mapping);

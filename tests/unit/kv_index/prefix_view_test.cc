@@ -126,7 +126,12 @@ TEST(KVIndexView, AnEntryGoesWithItsLastBitAndNotBefore) {
   view.ClearKey(keys[0], 2, kOnBoth);
   EXPECT_EQ(view.entries(), 1u);
   EXPECT_EQ(FindIn(view, keys[0]).Of(1), kOnHost);
-  EXPECT_EQ(view.ClearOnly(view.RefOf(keys[0]), 1, kOnHost).key, keys[0]);
+  const auto nothing = [](const ContentKey&) { return kNoTier; };
+  EXPECT_EQ(view.ClearOnly(view.RefOf(keys[0]), 2, nothing), std::nullopt);
+  EXPECT_EQ(view.ClearOnly(view.RefOf(keys[0]), 1, nothing), keys[0]);
+  EXPECT_EQ(view.entries(), 1u);
+  EXPECT_EQ(view.ClearOnly(view.RefOf(keys[0]), 1, [](const ContentKey&) { return kOnHost; }),
+            keys[0]);
   EXPECT_EQ(view.entries(), 0u);
 }
 
