@@ -45,7 +45,6 @@ int main(int argc, char** argv) {
     }
     directory = std::move(loaded).value();
   }
-  for (const std::string& warning : parsed->warnings) base::LogWarning(warning);
 
   // Before any thread exists, so that every thread inherits the mask and only sigwait takes them.
   sigset_t signals;
@@ -55,7 +54,8 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  app::Service service(std::move(parsed->settings), std::move(directory));
+  app::Service service(std::move(parsed->settings), std::move(directory),
+                       std::move(parsed->warnings));
   if (base::Status started = service.Start(); !started.ok()) {
     return Fail(kRunTimeFailure, started.error().message);
   }

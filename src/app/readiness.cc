@@ -17,9 +17,11 @@ bool ReadinessGate::Update(base::SteadyTime now, bool group_can_serve, bool stre
 }
 
 std::vector<std::string> ReadinessGate::Reasons() const {
-  if (open_) return {};
+  if (stopping_) return {"stopping"};
+  // The port lingers for a while after the last group went; whoever asks here should know at once.
   if (!group_can_serve_) return {"no_instance_group_can_serve"};
-  return {"waiting_for_kv_streams"};
+  if (!open_) return {"waiting_for_kv_streams"};
+  return {};
 }
 
 }  // namespace xms::app

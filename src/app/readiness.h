@@ -28,13 +28,16 @@ class ReadinessGate {
   // Call on every change and a few times a second. True: the client port should be open.
   bool Update(base::SteadyTime now, bool group_can_serve, bool streams_settled);
   bool open() const { return open_; }
-  // Why it is not open, one word each; empty when it is.
+  // The service has begun to stop: not ready any more, whatever else.
+  void Stopping() { stopping_ = true; }
+  // Why no requests should be sent here, one word each; empty when they can be.
   std::vector<std::string> Reasons() const;
 
  private:
   Options options_;
   base::SteadyTime started_;
   bool open_ = false;
+  bool stopping_ = false;
   bool warm_ = false;  // the wait for streams is over, for good
   bool group_can_serve_ = false;
   std::optional<base::SteadyTime> without_group_since_;

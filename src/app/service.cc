@@ -57,8 +57,10 @@ milliseconds ConnectTimeout(const Settings& settings) {
 }  // namespace
 
 struct Service::Impl {
-  Impl(Settings given, kv_directory::DirectoryConfig directory_config)
+  Impl(Settings given, kv_directory::DirectoryConfig directory_config,
+       std::vector<std::string> flag_warnings)
       : settings(std::move(given)),
+        warnings(std::move(flag_warnings)),
         directory_enabled(directory_config.enabled()),
         loops(LoopCount(settings)),
         index({.max_blocks_per_stream = directory_config.limits.max_blocks_per_stream}),
@@ -130,6 +132,7 @@ struct Service::Impl {
   }
 
   const Settings settings;
+  const std::vector<std::string> warnings;
   const bool directory_enabled;
   base::SystemClock clock;
   observability::MetricRegistry metrics;
@@ -182,6 +185,7 @@ base::Status Service::Impl::Start() {
   AddGauges();
   base::LogInfo(base::StrCat("xllm_master_serving: ", registry.Describe(), ", policy ",
                              policy->name(), directory_enabled ? "" : ", kv directory off"));
+  for (const std::string& warning : warnings) base::LogWarning(warning);
   if (!directory_enabled && settings.load_balance_policy == "CAR") {
     base::LogWarning(
         "CAR without a KV directory: every hit ratio is 0; set --kv_events_config_file");
@@ -264,6 +268,11 @@ void Service::Impl::OpenOrCloseClientPort(bool open) {
 void Service::Impl::Stop() {
   if (stopped) return;
   stopped = true;
+  {
+    base::MutexLock lock(mu);
+    gate.Stopping();
+  }
+  // First, so that it does not open the port again; leases and states stay as they are for the drain.
   if (control.joinable()) {
     control.request_stop();
     Wake();
@@ -287,8 +296,10 @@ void Service::Impl::Stop() {
   loops.Stop();
 }
 
-Service::Service(Settings settings, kv_directory::DirectoryConfig directory)
-    : impl_(std::make_unique<Impl>(std::move(settings), std::move(directory))) {}
+Service::Service(Settings settings, kv_directory::DirectoryConfig directory,
+                 std::vector<std::string> warnings)
+    : impl_(
+          std::make_unique<Impl>(std::move(settings), std::move(directory), std::move(warnings))) {}
 
 Service::~Service() { Stop(); }
 

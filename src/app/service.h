@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "app/flags.h"
 #include "base/result.h"
@@ -21,7 +23,9 @@ namespace xms::app {
 
 class Service {
  public:
-  Service(Settings settings, kv_directory::DirectoryConfig directory);
+  // `warnings` are logged after the first line.
+  Service(Settings settings, kv_directory::DirectoryConfig directory,
+          std::vector<std::string> warnings);
   ~Service();  // Stop()
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;

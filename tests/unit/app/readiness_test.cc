@@ -49,6 +49,8 @@ TEST_F(AppReadiness, NeverWaitsForStreamsASecondTime) {
 TEST_F(AppReadiness, AShortLossOfTheGroupDoesNotCloseThePort) {
   ASSERT_TRUE(Update(true, true));
   EXPECT_TRUE(Update(false, true));
+  // Who asks is told at once, though: a load balancer should send nothing here.
+  EXPECT_EQ(gate_.Reasons(), std::vector<std::string>{"no_instance_group_can_serve"});
   clock_.Advance(milliseconds(2999));
   EXPECT_TRUE(Update(false, true));
   EXPECT_TRUE(Update(true, true));
@@ -63,6 +65,12 @@ TEST_F(AppReadiness, ALongLossClosesThePort) {
   clock_.Advance(milliseconds(3000));
   EXPECT_FALSE(Update(false, true));
   EXPECT_EQ(gate_.Reasons(), std::vector<std::string>{"no_instance_group_can_serve"});
+}
+
+TEST_F(AppReadiness, AServiceThatStopsIsNotReady) {
+  ASSERT_TRUE(Update(true, true));
+  gate_.Stopping();
+  EXPECT_EQ(gate_.Reasons(), std::vector<std::string>{"stopping"});
 }
 
 }  // namespace
