@@ -66,7 +66,9 @@ ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash
     if (known == nullptr && orphans == Orphans::kRefuse) {
       return {ApplyCode::kUnknownParent, *parent, 0};
     }
-    if (known == nullptr || !known->indexed()) return StoreOpaque(tier, hashes);
+    if (known == nullptr || !known->indexed()) {
+      return StoreOpaque(tier, hashes, Content::kUnsaid);
+    }
     key = KeyOf(*parent, *known);
   }
   ApplyResult result;
@@ -140,11 +142,12 @@ ApplyResult StreamLedger::Impl::StoreKnown(model::Tier tier, std::span<const Wir
 }
 
 ApplyResult StreamLedger::Impl::StoreOpaque(std::optional<model::Tier> tier,
-                                            std::span<const WireHash> hashes) {
+                                            std::span<const WireHash> hashes, Content content) {
   const Tiers bit = tier.has_value() ? TierBit(*tier) : kNoTier;
   for (const WireHash wire : hashes) {
     Mapping* mapping = table_.Find(wire);
     if (mapping != nullptr) {
+      if (content == Content::kOther && mapping->indexed()) TurnOpaque(wire, *mapping);
       Gain(wire, *mapping, bit);
       continue;
     }
@@ -325,6 +328,19 @@ void StreamLedger::Impl::Unpark(Mapping& mapping) {
   mapping = Mapping::Make(mapping.kind(), kNoTier, 0);
 }
 
+void StreamLedger::Impl::TurnOpaque(WireHash wire, Mapping& mapping) {
+  const Tiers held = mapping.tiers();
+  ++opaque_;
+  if (held == kNoTier) {
+    // It keeps its place in the queue; the key there means nothing any more.
+    mapping = Mapping::Make(Mapping::kOpaque, kNoTier, mapping.reference());
+    return;
+  }
+  Leave(wire, mapping, held);
+  mapping = Mapping::Make(Mapping::kOpaque, held, 0);
+  Count(wire, held, /*indexed=*/false, /*more=*/true);
+}
+
 void StreamLedger::Impl::TrimParked() {
   const std::size_t most = std::max<std::size_t>(1024, resident_ / 8);
   while (parked_.size() > most) DropOldestParked();
@@ -378,6 +394,16 @@ model::ContentKey StreamLedger::Impl::KeyOf(WireHash wire, const Mapping& mappin
 bool StreamLedger::Impl::Indexed(WireHash hash) {
   const Mapping* mapping = table_.Find(hash);
   return mapping != nullptr && mapping->indexed();
+}
+
+StreamLedger::Statement StreamLedger::Impl::Lookup(WireHash hash) {
+  const Mapping* mapping = table_.Find(hash);
+  if (mapping == nullptr) return {};
+  return {.mapped = true,
+          .indexed = mapping->indexed(),
+          .device = (mapping->tiers() & kOnDevice) != 0,
+          .host = (mapping->tiers() & kOnHost) != 0,
+          .key = mapping->indexed() ? KeyOf(hash, *mapping) : model::kRootKey};
 }
 
 void StreamLedger::Impl::Count(WireHash wire, Tiers tiers, bool indexed, bool more) {
@@ -458,8 +484,8 @@ ApplyResult StreamLedger::StoreKnown(model::Tier tier, std::span<const model::Wi
   return impl_->StoreKnown(tier, hashes);
 }
 ApplyResult StreamLedger::StoreOpaque(std::optional<model::Tier> tier,
-                                      std::span<const model::WireHash> hashes) {
-  return impl_->StoreOpaque(tier, hashes);
+                                      std::span<const model::WireHash> hashes, Content content) {
+  return impl_->StoreOpaque(tier, hashes, content);
 }
 std::uint32_t StreamLedger::Remove(model::Tier tier, std::span<const model::WireHash> hashes) {
   return impl_->Remove(tier, hashes);
@@ -476,6 +502,9 @@ bool StreamLedger::synchronized() const { return impl_->synchronized(); }
 std::uint64_t StreamLedger::mappings() const { return impl_->mappings(); }
 std::uint64_t StreamLedger::opaque_mappings() const { return impl_->opaque_mappings(); }
 bool StreamLedger::Indexed(model::WireHash hash) const { return impl_->Indexed(hash); }
+StreamLedger::Statement StreamLedger::Lookup(model::WireHash hash) const {
+  return impl_->Lookup(hash);
+}
 std::uint64_t StreamLedger::limit() const { return impl_->limit(); }
 std::uint64_t StreamLedger::digest() const { return impl_->digest(); }
 std::uint64_t StreamLedger::DigestTerm(model::WireHash hash, model::Tier tier) {

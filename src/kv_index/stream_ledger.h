@@ -28,6 +28,7 @@
 #include <string>
 
 #include "kv_index/kv_index.h"
+#include "model/content_key.h"
 #include "model/ids.h"
 
 namespace xms::kv_index {
@@ -64,9 +65,17 @@ class StreamLedger {
                     Orphans orphans);
   // A store without tokens: each known hash gains the tier; unknown ones are counted (A10).
   ApplyResult StoreKnown(model::Tier tier, std::span<const model::WireHash> hashes);
+
+  // What an opaque store says of a hash that is indexed. kUnsaid: nothing (an orphan, an unknown
+  // medium, a parent that is merely named); it stays indexed and gains the tier. kOther: that it stands
+  // for something else than these tokens (LoRA, multimodal, salt, cache group); it turns opaque with the
+  // tiers that it has, and its credit goes.
+  enum class Content : std::uint8_t { kUnsaid, kOther };
+
   // Hashes that a store named and that are not indexed (B5). `tier` empty: a medium that is neither tier, no
-  // residency. A hash that is indexed already stays indexed and gains the tier.
-  ApplyResult StoreOpaque(std::optional<model::Tier> tier, std::span<const model::WireHash> hashes);
+  // residency.
+  ApplyResult StoreOpaque(std::optional<model::Tier> tier, std::span<const model::WireHash> hashes,
+                          Content content = Content::kUnsaid);
   // Ends residency in one tier; unknown hashes are no-ops. Returns how many were unknown.
   std::uint32_t Remove(model::Tier tier, std::span<const model::WireHash> hashes);
   // Ends residency of everything in one tier; mappings stay under L1's rule. A new generation, if
@@ -90,6 +99,17 @@ class StreamLedger {
   std::uint64_t opaque_mappings() const;
   // The hash is known and indexed, whether resident or not.
   bool Indexed(model::WireHash hash) const;
+  // What is known of one hash. With digest() equal and each resident hash's statement equal, a set that
+  // was computed aside (keys: model::BlockHasher of info()) is the ledger's, contents included.
+  struct Statement {
+    bool mapped = false;
+    bool indexed = false;
+    bool device = false;
+    bool host = false;
+    model::ContentKey key;  // root unless indexed
+    bool operator==(const Statement&) const = default;
+  };
+  Statement Lookup(model::WireHash hash) const;
   std::uint64_t limit() const;
   // Order-independent sum over resident mappings (wire hash and tier, opaque included), for comparing
   // replicas and snapshots.

@@ -23,7 +23,7 @@ class ParkedList {
   std::size_t bytes() const { return nodes_.capacity() * sizeof(Node); }
   std::uint32_t oldest() const { return first_; }  // kNone when empty
   model::WireHash wire(std::uint32_t number) const { return nodes_[number].wire; }
-  // Root for an opaque one.
+  // Meaningless for an opaque one.
   const model::ContentKey& key(std::uint32_t number) const { return nodes_[number].key; }
 
   std::uint32_t Append(model::WireHash wire, const model::ContentKey& key) {

@@ -40,7 +40,8 @@ struct StreamLedger::Impl {
                     std::optional<model::WireHash> parent, std::span<const std::uint32_t> tokens,
                     Orphans orphans);
   ApplyResult StoreKnown(model::Tier tier, std::span<const model::WireHash> hashes);
-  ApplyResult StoreOpaque(std::optional<model::Tier> tier, std::span<const model::WireHash> hashes);
+  ApplyResult StoreOpaque(std::optional<model::Tier> tier, std::span<const model::WireHash> hashes,
+                          Content content);
   std::uint32_t Remove(model::Tier tier, std::span<const model::WireHash> hashes);
   void ClearTier(model::Tier tier);
   void ClearAll();
@@ -55,6 +56,7 @@ struct StreamLedger::Impl {
   std::uint64_t mappings() const { return table_.size(); }
   std::uint64_t opaque_mappings() const { return opaque_; }
   bool Indexed(model::WireHash hash);
+  Statement Lookup(model::WireHash hash);
   std::uint64_t limit() const { return index_.options.max_blocks_per_stream; }
   std::uint64_t digest() const { return digest_; }
 
@@ -90,6 +92,8 @@ struct StreamLedger::Impl {
   // A mapping of either kind loses tiers; without any it is parked.
   void Lose(WireHash wire, Mapping& mapping, Tiers tiers);
   void Unpark(Mapping& mapping);
+  // An indexed mapping becomes an opaque one with the same tiers.
+  void TurnOpaque(WireHash wire, Mapping& mapping);
   // Keeps the parked ones within their limit. Moves mappings.
   void TrimParked();
   void DropOldestParked();

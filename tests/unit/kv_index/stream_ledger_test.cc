@@ -16,7 +16,9 @@
 namespace xms::kv_index {
 namespace {
 
+using Content = StreamLedger::Content;
 using Orphans = StreamLedger::Orphans;
+using Statement = StreamLedger::Statement;
 
 class KVIndexLedger : public testing::Test {
  protected:
@@ -87,7 +89,42 @@ TEST_F(KVIndexLedger, OpaqueHashesHaveNoCreditButAreKnown) {
   EXPECT_EQ(index_.Memory().view_entries, 0u);
 }
 
-TEST_F(KVIndexLedger, AnIndexedHashStaysIndexedWhenAStoreOfItIsOpaque) {
+TEST_F(KVIndexLedger, AStoreOfOtherContentTurnsAnIndexedHashOpaque) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}, Tier::kHost).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(2, 1), Content::kOther).ok());
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 0}));
+  EXPECT_EQ(ledger_->Lookup({2}),
+            (Statement{.mapped = true, .device = true, .host = true, .key = {}}));
+  EXPECT_EQ(ledger_->opaque_mappings(), 1u);
+  EXPECT_EQ(ledger_->digest(), StreamLedger::DigestTerm({1}, Tier::kDevice) +
+                                   StreamLedger::DigestTerm({2}, Tier::kDevice) +
+                                   StreamLedger::DigestTerm({2}, Tier::kHost));
+  ASSERT_TRUE(StoreOne(3, 2, {12}).ok());
+  EXPECT_EQ(ledger_->opaque_mappings(), 2u) << "and so is what descends from it";
+  ledger_->Advance({1});
+  EXPECT_EQ(StatusOf(index_, *ledger_).device_blocks, 1u);
+  EXPECT_EQ(StatusOf(index_, *ledger_).host_blocks, 0u);
+  EXPECT_EQ(index_.Memory().view_entries, 1u);
+  ASSERT_TRUE(StoreOne(2, {}, {77}).ok()) << "what it was is no statement any more";
+}
+
+TEST_F(KVIndexLedger, AHashThatWasTextBeforeItWentHasNoCreditWhenItReturnsAsSomethingElse) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  Remove(1);
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(1, 1), Content::kOther).ok());
+  EXPECT_EQ(Match({10}), (Hits{0, 0}));
+  EXPECT_EQ(ledger_->opaque_mappings(), 1u);
+  EXPECT_EQ(Remove(1), 0u);
+  EXPECT_EQ(StoreKnown(1, Tier::kHost).unknown_hashes, 0u);
+  EXPECT_EQ(Match({10}), (Hits{0, 0}));
+  ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(1, 1), Content::kOther).ok());
+  ASSERT_TRUE(StoreOne(2, {}, {20}).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(2, 1), Content::kOther).ok());
+  EXPECT_EQ(Match({20}), (Hits{0, 0})) << "a medium that is neither tier makes no difference";
+}
+
+TEST_F(KVIndexLedger, AnIndexedHashStaysIndexedWhenAnOpaqueStoreSaysNothingOfItsContent) {
   ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
   ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(1, 1)).ok());
   ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(1, 1)).ok());
@@ -226,6 +263,25 @@ TEST_F(KVIndexLedger, ClearingEverythingForgetsEverything) {
   EXPECT_EQ(Remove(1), 1u);
   EXPECT_EQ(StoreOne(3, 1, {11}).code, ApplyCode::kUnknownParent);
   EXPECT_EQ(StoreOne(1, {}, {77}).code, ApplyCode::kApplied) << "no conflict with another life";
+}
+
+TEST_F(KVIndexLedger, SaysOfEachHashWhatIsKnownOfIt) {
+  const model::BlockHasher hasher(ledger_->info().hash_seed, 1);
+  const std::uint32_t ten = 10;
+  const std::uint32_t eleven = 11;
+  const auto parent = hasher.Child(model::kRootKey, std::span(&ten, 1));
+  const auto child = hasher.Child(parent, std::span(&eleven, 1));
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}, Tier::kHost).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kHost, Wires(3, 1)).ok());
+  EXPECT_EQ(ledger_->Lookup({1}),
+            (Statement{.mapped = true, .indexed = true, .device = true, .key = parent}));
+  EXPECT_EQ(ledger_->Lookup({2}),
+            (Statement{.mapped = true, .indexed = true, .host = true, .key = child}));
+  EXPECT_EQ(ledger_->Lookup({3}), (Statement{.mapped = true, .host = true, .key = {}}));
+  EXPECT_EQ(ledger_->Lookup({4}), Statement{});
+  Remove(1);
+  EXPECT_EQ(ledger_->Lookup({1}), (Statement{.mapped = true, .indexed = true, .key = parent}));
 }
 
 // --- Limits.
