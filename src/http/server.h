@@ -9,7 +9,7 @@
 //             outlive the server, not the pool.
 // Bounds      Body, header, connection counts and pipelining are limited by Options; one request
 //             per connection at a time. TCP_NODELAY always. Over the body limit: 413; malformed:
-//             400; both answered here with error_body(), then the connection closes.
+//             400; both answered here (on_refusal, error_body), then the connection closes.
 // Failure     Start: kUnavailable with address and reason when the port cannot be bound.
 //             Malformed: what two readers could understand differently is refused too
 //             (internal/parser.h).
@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -56,6 +57,15 @@ class Exchange {
   virtual void OnDisconnect(std::function<void()> gone) = 0;
 };
 
+// A request that the server answers by itself.
+struct Refusal {
+  int status = 400;     // 400, 408, 413, 417, 431, 501; 500 when a handler dropped its exchange
+  std::string message;  // for 413 and 431 with the limit in bytes
+  // As far as it was read, without its body. Method and target are empty when the first line was
+  // not read or not understood.
+  const Request& request;
+};
+
 struct ServerOptions {
   std::string host = "127.0.0.1";  // numeric address; empty: all interfaces
   std::uint16_t port = 0;          // 0: any free one
@@ -67,8 +77,17 @@ struct ServerOptions {
   // Longest time in which a client that is being answered takes no byte; negative: none. Bounds
   // what one that stops reading can hold.
   std::chrono::milliseconds write_timeout{60000};
-  // Body of the answers which the server gives by itself (400, 413, 431, 500). Status in, JSON out.
-  std::function<std::string(int status, const std::string& message)> error_body;
+  // Asked when a request's header is complete, before its body is read, before 100 Continue and
+  // before a declared length is compared with max_body_bytes; the request has no body yet. An
+  // answer is sent instead of the handler's, and the connection closes after it. Runs on the
+  // connection's loop.
+  std::function<std::optional<Response>(const Request&)> on_headers = {};
+  // Body of the answers which the server gives by itself. Status in, JSON out.
+  std::function<std::string(int status, const std::string& message)> error_body = {};
+  // The same with the request and the whole answer, for headers and counting; asked instead of
+  // error_body when set. The status is Refusal's whatever the response says, and the connection
+  // closes after it except when a handler dropped its exchange. Runs on the connection's loop.
+  std::function<Response(const Refusal&)> on_refusal = {};
 };
 
 class HttpServer {
