@@ -1,8 +1,8 @@
 // What one event loop carries: bare replies, replies through the client, events of streams.
 //
-// Every server here has one loop. The driver is a thread of this process, so on a machine with other
-// work the rate says less than `server_us`: CPU time of the loop's thread for one item, which is what
-// bounds the rate of a loop that has a core to itself.
+// Every server here has one loop. The driver is a thread of this process, so on a machine with
+// other work the rate says less than `server_us`: CPU time of the loop's thread for one item, which
+// is what bounds the rate of a loop that has a core to itself.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
 #include <netinet/in.h>

@@ -1,9 +1,9 @@
 // RequestParser and ResponseParser: the same bytes whole and in cuts.
 //
-// Input       One byte of options (bit 0: response, bit 1: of HEAD, bits 2–7: size of the cuts), then
-//             what a peer sends.
-// Holds       However the bytes are cut, either no cut makes a whole message of them or every cut makes
-//             the same one and leaves the same bytes over. Limits are kept.
+// Input       One byte of options (bit 0: response, bit 1: of HEAD, bits 2–7: size of the cuts),
+//             then what a peer sends.
+// Holds       However the bytes are cut, either no cut makes a whole message of them or every cut
+//             makes the same one and leaves the same bytes over. Limits are kept.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
