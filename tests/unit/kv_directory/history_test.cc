@@ -3,7 +3,9 @@
 // What has to be true after every step, for every prompt that is asked:
 //   I1  the run of blocks that a synchronized stream is credited with was held, tier by tier, by the
 //       life that the stream believes in, as of the sequence that it says it has indexed;
-//   I2  an unsynchronized stream has no hits;
+//   I2  an unsynchronized stream has no hits, and a stream is unsynchronized as soon as it has met a
+//       doubt that it can see: a gap, a sequence that goes back, damage, a broken connection, a
+//       snapshot that is older than what came before its request;
 //   I4  no stream's events show in another's answers (streams share one index and all prompts);
 //   I6  mappings stay within their limit;
 // and once faults have stopped:
@@ -114,38 +116,29 @@ class Engine final : public StreamMachine::Actions {
 
   // --- one random step
   void Step() {
-    switch (random_.Below(20)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-      case 4:
-        Publish();
-        break;
-      case 5:
-        LoseOrMixUp();
-        break;
-      case 6:
-        Connection();
-        break;
-      case 7:
-        Process();
-        break;
-      case 8:
-      case 9:
-      case 10:
-        Exchange(/*faults=*/true);
-        break;
-      case 11:
-        Pass(milliseconds(random_.Below(3) == 0 ? random_.Below(32000) : random_.Below(300)));
-        break;
-      default:
-        DeliverNext();
-        break;
+    const std::uint64_t choice = random_.Below(100);
+    if (choice < 25) {
+      Publish();
+    } else if (choice < 28) {
+      LoseOrMixUp();
+    } else if (choice < 36) {
+      Connection();
+    } else if (choice < 39) {
+      Process();
+    } else if (choice < 65) {
+      Exchange(/*faults=*/true);
+    } else if (choice < 70) {
+      Pass(milliseconds(random_.Chance(20) ? random_.Below(32000) : random_.Below(300)));
+    } else {
+      DeliverNext();
     }
   }
 
-  // Everything works from here.
+  // Everything works from here. A life that began in place and has not been heard can be told from
+  // late batches by nothing but a new connection.
+  void FaultsStop() {
+    if (linked_ && in_place_) Break();
+  }
   void Calm() {
     if (subscribing_ && !linked_) Link();
     if (broken_) Break();
@@ -185,6 +178,7 @@ class Engine final : public StreamMachine::Actions {
 
   // "" when I1, I2 and I6 hold.
   std::string Check() const {
+    if (!overlooked_.empty()) return StrCat("I2: ", overlooked_);
     if (ledger_->mappings() > kMaxMappings) return "I6: more mappings than allowed";
     const auto status = Status();
     for (std::size_t p = 0; p < Prompts().size(); ++p) {
@@ -229,10 +223,13 @@ class Engine final : public StreamMachine::Actions {
   }
 
  private:
+  enum class Spoiled { kNo, kPayload, kFrames };
   struct Live {
     int life = 0;
+    std::uint64_t sequence = 0;
     bool full = false;  // begins with a full clear
     Frames frames;
+    Spoiled spoiled = Spoiled::kNo;
   };
 
   kv_index::StreamStatus Status() const {
@@ -325,12 +322,14 @@ class Engine final : public StreamMachine::Actions {
     Record();
     StrAppend(trace_, "\n", Name(), "publish ", sequence, begins_full ? " full" : "");
     if (!linked_ || broken_) return;
-    wire_.push_back(
-        {life_, begins_full, {"t", testing::BigEndian64(sequence), testing::Encode(batch)}});
+    wire_.push_back({life_,
+                     sequence,
+                     begins_full,
+                     {"t", testing::BigEndian64(sequence), testing::Encode(batch)}});
   }
 
   void LoseOrMixUp() {
-    if (wire_.empty() || wire_.front().frames.size() < 3 || wire_.front().frames[2].empty()) return;
+    if (wire_.empty() || wire_.front().spoiled != Spoiled::kNo) return;
     switch (random_.Below(5)) {
       case 0:
         StrAppend(trace_, "\n", Name(), "lose");
@@ -347,10 +346,12 @@ class Engine final : public StreamMachine::Actions {
       case 3:
         StrAppend(trace_, "\n", Name(), "truncate");
         wire_.front().frames[2].pop_back();
+        wire_.front().spoiled = Spoiled::kPayload;
         break;
       default:
         StrAppend(trace_, "\n", Name(), "spoil frames");
         wire_.front().frames.pop_back();
+        wire_.front().spoiled = Spoiled::kFrames;
         break;
     }
   }
@@ -359,10 +360,24 @@ class Engine final : public StreamMachine::Actions {
     if (wire_.empty()) return;
     const Live live = std::move(wire_.front());
     wire_.pop_front();
+    const auto before = Status();
     Input("deliver", live.life, live.full, [&] {
       const std::vector<Frame> frames = Spans(live.frames);
       machine_.OnLive(frames, now_);
     });
+    const auto after = Status();
+    const std::uint64_t next = before.sequence_valid ? before.sequence.value + 1 : 0;
+    const bool back = live.spoiled != Spoiled::kFrames && heard_ && live.sequence <= *heard_;
+    const bool covered = before.synchronized && live.sequence < next;
+    if (after.synchronized) {
+      if (back) overlooked_ = "a sequence that went back";
+      if (live.spoiled == Spoiled::kFrames) overlooked_ = "spoiled frames";
+      if (live.spoiled == Spoiled::kPayload && !covered) overlooked_ = "a truncated batch";
+      if (before.synchronized && live.sequence > next && !live.full) overlooked_ = "a gap";
+      if (!before.synchronized && !snapshot_heard_) overlooked_ = "that no snapshot came first";
+    }
+    if (live.spoiled != Spoiled::kFrames) heard_ = live.sequence;
+    if (back) snapshot_heard_ = false;
   }
 
   void Connection() {
@@ -373,13 +388,16 @@ class Engine final : public StreamMachine::Actions {
         Input("unreachable", 0, false,
               [&] { machine_.OnSubscriptionLost(LossCause::kUnreachable, now_); });
       }
-    } else if (linked_ && random_.Chance(30)) {
+    } else if (linked_ && random_.Chance(8)) {
       Break();
     }
   }
   void Link() {
     linked_ = true;
+    in_place_ = false;
     wire_.clear();
+    heard_.reset();
+    snapshot_heard_ = false;
     Input("connected", 0, false, [&] { machine_.OnSubscribed(now_); });
   }
   void Break() {
@@ -387,10 +405,11 @@ class Engine final : public StreamMachine::Actions {
       if (random_.Chance(50)) machine_.OnSubscriptionInterrupted(now_);
       machine_.OnSubscriptionLost(LossCause::kClosed, now_);
     });
+    if (Status().synchronized) overlooked_ = "a broken connection";
   }
 
   void Process() {
-    switch (random_.Below(6)) {
+    switch (random_.Below(4)) {
       case 0:  // a new process; it may happen to continue the numbers
         NewLife();
         if (random_.Chance(50)) next_sequence_ = first_sequence_;
@@ -403,6 +422,7 @@ class Engine final : public StreamMachine::Actions {
         NewLife();
         next_sequence_ = first_sequence_;
         Record();
+        in_place_ = true;
         StrAppend(trace_, "\n", Name(), "new life in place");
         break;
       case 2:
@@ -418,7 +438,7 @@ class Engine final : public StreamMachine::Actions {
 
   void Exchange(bool faults) {
     if (!exchange_) return;
-    if (faults && random_.Chance(8)) {
+    if (faults && random_.Chance(2)) {
       Input("exchange lost", 0, false, [&] {
         machine_.OnExchangeLost(random_.Chance(50) ? LossCause::kUnreachable : LossCause::kClosed,
                                 now_);
@@ -437,6 +457,10 @@ class Engine final : public StreamMachine::Actions {
       });
       asked_ = true;
       replies_.clear();
+      heard_at_request_ = heard_;
+      const auto status = Status();
+      next_at_request_ =
+          status.synchronized && status.sequence_valid ? status.sequence.value + 1 : 0;
       return;
     }
     if (replies_.empty()) {
@@ -446,18 +470,34 @@ class Engine final : public StreamMachine::Actions {
         replies_.push_back(frames);
       }
       answer_life_ = life_;
+      answer_next_ = watermark + 1;
       StrAppend(trace_, "\n", Name(), "answer up to ", static_cast<std::int64_t>(watermark));
-      if (faults && random_.Chance(10)) replies_.pop_back();  // cut
-      if (faults && random_.Chance(5)) replies_.front()[2].pop_back();
+      if (faults && random_.Chance(6)) replies_.pop_back();  // cut
+      if (faults && random_.Chance(3)) replies_.front()[2].pop_back();
       return;
     }
     do {
       const Frames frames = std::move(replies_.front());
       replies_.pop_front();
+      const bool was_synchronized = Status().synchronized;
       Input("reply", 0, false, [&] {
         const std::vector<Frame> spans = Spans(frames);
         machine_.OnReply(spans, now_);
       });
+      const bool whole = !exchange_ && frames[1] == testing::BigEndian64(UINT64_MAX);
+      if (whole && Status().synchronized) {
+        snapshot_heard_ = true;
+        if (was_synchronized ? answer_next_ < next_at_request_
+                             : heard_at_request_ && *heard_at_request_ >= answer_next_) {
+          overlooked_ = "a snapshot older than what came before its request";
+        }
+      } else if (whole && was_synchronized) {
+        heard_.reset();  // the stream has noticed a new life; nothing of the old one counts
+        snapshot_heard_ = false;
+      } else if (whole && heard_at_request_ && *heard_at_request_ >= answer_next_) {
+        heard_.reset();
+        snapshot_heard_ = false;
+      }
     } while (!faults && exchange_ && !replies_.empty());
     // A cut answer stays as it is until the time-out.
     if (replies_.empty() && exchange_) replies_.push_back({"", "", ""});
@@ -527,13 +567,20 @@ class Engine final : public StreamMachine::Actions {
 
   bool subscribing_ = false;
   bool linked_ = false;
-  bool broken_ = false;  // the process behind the link is gone, and the stream has not been told
+  bool broken_ = false;    // the process behind the link is gone, and the stream has not been told
+  bool in_place_ = false;  // a new life has begun on this connection
   std::deque<Live> wire_;
   bool exchange_ = false;
   bool asked_ = false;
   std::deque<Frames> replies_;
   int answer_life_ = 1;
+  std::uint64_t answer_next_ = 0;
   std::set<int> lives_since_request_;
+  std::optional<std::uint64_t> heard_;  // the last sequence that was delivered on this connection
+  std::optional<std::uint64_t> heard_at_request_;
+  std::uint64_t next_at_request_ = 0;
+  bool snapshot_heard_ = false;  // on this connection and in this life
+  std::string overlooked_;       // a doubt that did not unsynchronize the stream
 
   int believed_life_ = 1;
   bool mixed_ = false;
@@ -576,6 +623,7 @@ std::string RunHistory(std::uint64_t seed, Totals& totals) {
     if (std::string wrong = check(); !wrong.empty()) return wrong;
   }
   StrAppend(trace, "\nfaults stop");
+  for (const auto& engine : engines) engine->FaultsStop();
   // A reconciliation may have just begun, and one comparison may be undecided.
   const SteadyTime limit = now + 4 * limits.resync_interval;
   const auto up_to_date = [&] {
