@@ -12,7 +12,7 @@
 //                 nothing is written meanwhile.
 //             I2  An unsynchronized stream, or one whose generation changed during the call, has zero
 //                 hits.
-//             I3  Memory follows resident blocks, not history.
+//             I3  Memory follows resident blocks, not history (but for the names of L1, bounded).
 // Visibility  A slot's generation is odd while it is synchronized. The stream's thread stores it
 //             (G1, release) and then exchanges the index's stamp for a value that was never used
 //             (S1, acq_rel), after the bits that the generation vouches for and before any bit that it

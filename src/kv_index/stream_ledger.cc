@@ -46,7 +46,8 @@ StreamLedger::Impl::Impl(internal::IndexState& index, internal::IndexState::Open
       place_(std::move(opened.entry)),
       view_(*opened.view),
       generation_(place_.life << 32),
-      table_(index.options.salt) {}
+      table_(index.options.salt),
+      dropped_(index.options.salt, std::max<std::size_t>(1024, limit() / 16)) {}
 
 StreamLedger::Impl::~Impl() {
   Unsynchronize("closed");
@@ -63,7 +64,10 @@ ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash
   ContentKey key = model::kRootKey;
   if (parent.has_value()) {
     const Mapping* known = table_.Find(*parent);
-    if (known == nullptr && orphans == Orphans::kRefuse) {
+    if (known == nullptr && orphans == Orphans::kRemember) {
+      StoreOpaque(std::nullopt, {&*parent, 1}, Content::kUnsaid);  // it has been named now
+      known = table_.Find(*parent);
+    } else if (known == nullptr && !dropped_.Has(*parent)) {
       return {ApplyCode::kUnknownParent, *parent, 0};
     }
     if (known == nullptr || !known->indexed()) {
@@ -153,7 +157,10 @@ ApplyResult StreamLedger::Impl::StoreOpaque(std::optional<model::Tier> tier,
     }
     if (!MakeRoom()) {
       // A mapping without residency is kept only where there is room for it (C2).
-      if (bit == kNoTier) continue;
+      if (bit == kNoTier) {
+        dropped_.Add(wire);
+        continue;
+      }
       return {ApplyCode::kOverLimit, wire, 0};
     }
     ++opaque_;
@@ -198,44 +205,81 @@ std::uint32_t StreamLedger::Impl::Remove(model::Tier tier, std::span<const WireH
   return unknown;
 }
 
+template <typename Change>
+void StreamLedger::Impl::Hidden(Change&& change) {
+  const bool was_synchronized = synchronized();
+  if (was_synchronized) Unsynchronize("clearing");
+  change();
+  if (!was_synchronized) return;
+  internal::SlotStatus& status = index_.status[place_.slot];
+  base::MutexLock lock(status.mu);
+  status.error.clear();
+  PublishGeneration(generation_ + 1);
+}
+
 void StreamLedger::Impl::ClearTier(model::Tier tier) {
   const Tiers bit = TierBit(tier);
-  // A clear is a change of state: a match that has seen some of it tells nothing (C8).
-  if (synchronized()) PublishGeneration(generation_ + 2);
-  table_.ForEach([&](WireHash wire, Mapping& mapping) {
-    if ((mapping.tiers() & bit) != 0) Lose(wire, mapping, bit);
+  std::uint64_t leaving = 0;
+  table_.ForEach([&](WireHash, const Mapping& mapping) { leaving += mapping.tiers() == bit; });
+  // The oldest give way first: those that were parked before, then any.
+  const std::size_t most = MostParked(resident_ - leaving);
+  const std::size_t parked = parked_.size() + leaving;
+  const std::size_t too_many = parked > most ? parked - most : 0;
+  const auto drop = [this](WireHash wire, Mapping& mapping) {
+    if (!mapping.indexed()) --opaque_;
+    mapping = Mapping{};
+    dropped_.Add(wire);
+  };
+  Hidden([&] {
+    std::size_t left = too_many;
+    for (; left != 0 && parked_.size() != 0; --left) {
+      const WireHash wire = parked_.wire(parked_.oldest());
+      parked_.Remove(parked_.oldest());
+      drop(wire, *table_.Find(wire));
+    }
+    table_.ForEach([&](WireHash wire, Mapping& mapping) {
+      if ((mapping.tiers() & bit) == 0) return;
+      Lose(wire, mapping, bit);
+      if (left == 0 || mapping.tiers() != kNoTier) return;
+      parked_.Remove(mapping.reference());
+      drop(wire, mapping);
+      --left;
+    });
+    if (too_many != 0) table_.Sweep();
+    RepackParked();
   });
-  TrimParked();
   NoteMemory();
 }
 
 void StreamLedger::Impl::ClearAll() {
-  if (synchronized()) PublishGeneration(generation_ + 2);
-  std::array<internal::KeyRef, kAhead> refs;
-  std::size_t count = 0;
-  const auto flush = [&] {
-    {
-      base::EpochGuard guard;
-      for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(refs[i]);
-    }
-    for (std::size_t i = 0; i < count; ++i) view_.blocks.ClearEvery(refs[i], place_.slot);
-    count = 0;
-  };
-  table_.ForEach([&](WireHash, const Mapping& mapping) {
-    if (!mapping.indexed() || mapping.tiers() == kNoTier) return;
-    refs[count++] = mapping.reference();
-    if (count == kAhead) flush();
+  Hidden([this] {
+    std::array<internal::KeyRef, kAhead> refs;
+    std::size_t count = 0;
+    const auto flush = [&] {
+      {
+        base::EpochGuard guard;
+        for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(refs[i]);
+      }
+      for (std::size_t i = 0; i < count; ++i) view_.blocks.ClearEvery(refs[i], place_.slot);
+      count = 0;
+    };
+    table_.ForEach([&](WireHash, const Mapping& mapping) {
+      if (!mapping.indexed() || mapping.tiers() == kNoTier) return;
+      refs[count++] = mapping.reference();
+      if (count == kAhead) flush();
+    });
+    flush();
+    table_.Clear();
+    parked_.Clear();
+    dropped_.Clear();
+    doubles_.Clear();
+    exact_.Clear();
+    resident_ = 0;
+    opaque_ = 0;
+    device_blocks_ = 0;
+    host_blocks_ = 0;
+    digest_ = 0;
   });
-  flush();
-  table_.Clear();
-  parked_.Clear();
-  doubles_.Clear();
-  exact_.Clear();
-  resident_ = 0;
-  opaque_ = 0;
-  device_blocks_ = 0;
-  host_blocks_ = 0;
-  digest_ = 0;
   NoteMemory();
 }
 
@@ -341,15 +385,22 @@ void StreamLedger::Impl::TurnOpaque(WireHash wire, Mapping& mapping) {
   Count(wire, held, /*indexed=*/false, /*more=*/true);
 }
 
+std::size_t StreamLedger::Impl::MostParked(std::uint64_t resident) {
+  return std::max<std::size_t>(1024, resident / 8);
+}
+
 void StreamLedger::Impl::TrimParked() {
-  const std::size_t most = std::max<std::size_t>(1024, resident_ / 8);
+  const std::size_t most = MostParked(resident_);
   while (parked_.size() > most) DropOldestParked();
-  if (parked_.IsSparse()) {
-    parked_.Repack([this](WireHash wire, std::uint32_t number) {
-      Mapping* mapping = table_.Find(wire);
-      *mapping = Mapping::Make(mapping->kind(), kNoTier, number);
-    });
-  }
+  RepackParked();
+}
+
+void StreamLedger::Impl::RepackParked() {
+  if (!parked_.IsSparse()) return;
+  parked_.Repack([this](WireHash wire, std::uint32_t number) {
+    Mapping* mapping = table_.Find(wire);
+    *mapping = Mapping::Make(mapping->kind(), kNoTier, number);
+  });
 }
 
 void StreamLedger::Impl::DropOldestParked() {
@@ -359,6 +410,7 @@ void StreamLedger::Impl::DropOldestParked() {
   if (!mapping->indexed()) --opaque_;
   table_.Erase(mapping);
   parked_.Remove(number);
+  dropped_.Add(wire);
   // It is often the next to go.
   if (parked_.size() != 0) table_.Prefetch(parked_.wire(parked_.oldest()));
 }
@@ -464,9 +516,10 @@ void StreamLedger::Impl::ForgetSequence() {
 // Also the place where tables that were replaced in this batch are given back, once their readers
 // have left.
 void StreamLedger::Impl::NoteMemory() {
-  index_.status[place_.slot].ledger_bytes.store(
-      sizeof(*this) + table_.bytes() + parked_.bytes() + doubles_.bytes() + exact_.bytes(),
-      std::memory_order_relaxed);
+  index_.status[place_.slot].ledger_bytes.store(sizeof(*this) + table_.bytes() + parked_.bytes() +
+                                                    dropped_.bytes() + doubles_.bytes() +
+                                                    exact_.bytes(),
+                                                std::memory_order_relaxed);
   base::EpochCollect();
 }
 

@@ -6,7 +6,8 @@
 // Ownership   Borrows its KvIndex.
 // Invariants  L1  A hash has one statement: indexed (a content key) or opaque (no credit, B5), and a
 //                 set of tiers. Mappings outlive residency, first-in first-out, up to
-//                 max(1024, resident/8) and within the limit (C2).
+//                 max(1024, resident/8) and within the limit (C2). Of those that had to go the names
+//                 stay, at least the last max(1024, limit/16): a child of one is opaque, not unknown.
 //             L2  After Unsynchronize returns, no match that begins reports a hit of this stream until
 //                 Synchronize.
 //             L3  Counts towards max_blocks_per_stream: every mapping kept (C7). One without residency
@@ -16,8 +17,9 @@
 //             After kConflict or kOverLimit part of the call has been applied: the caller unsynchronizes
 //             and resets. kUnknownParent has changed nothing.
 // Cost        A stored block: one hash of 16 + 4·block_size bytes, one ledger and one view operation.
-//             12.8 bytes a mapping, divided by how full the table is (0.68 to 0.81 when large). ClearAll
-//             and destruction: O(mappings), measured in bench/kv_index.
+//             12.8 bytes a mapping, divided by how full the table is (0.68 to 0.81 when large); names
+//             of dropped ones at most 2 bytes for each mapping of the limit. ClearTier, ClearAll and
+//             destruction: O(mappings), measured in bench/kv_index.
 // Proof       KVIndexLedger*, KVIndexModel*, bench/kv_index.
 #pragma once
 
@@ -35,7 +37,7 @@ namespace xms::kv_index {
 
 enum class ApplyCode : std::uint8_t {
   kApplied,
-  kUnknownParent,  // no event or snapshot of this life ever named the parent (D4)
+  kUnknownParent,  // no event or snapshot since ClearAll named the parent, as far as L1 remembers (D4)
   kConflict,       // an indexed hash restated with other tokens or another parent (A27)
   kOverLimit,      // one mapping more than max_blocks_per_stream (C7)
 };
@@ -56,7 +58,7 @@ class StreamLedger {
   const StreamInfo& info() const;
 
   // What an unknown parent means: in live batches a violation; in snapshots an orphan, whose hashes
-  // become opaque (D4).
+  // become opaque (D4), and so does the parent, without residency, now that it has been named.
   enum class Orphans : std::uint8_t { kRefuse, kRemember };
 
   // `tokens` holds hashes.size() × block_size ids. Set semantics (C4).
@@ -79,9 +81,9 @@ class StreamLedger {
   // Ends residency in one tier; unknown hashes are no-ops. Returns how many were unknown.
   std::uint32_t Remove(model::Tier tier, std::span<const model::WireHash> hashes);
   // Ends residency of everything in one tier; mappings stay under L1's rule. A new generation, if
-  // synchronized: a match that has seen half of it reports nothing.
+  // synchronized; until it is done the stream is not (error "clearing"), so no match reports half of it.
   void ClearTier(model::Tier tier);
-  // Forgets everything, mappings included; a new generation likewise.
+  // Forgets everything, mappings and names included; a new generation likewise.
   void ClearAll();
 
   // Zero hits from here: one store. Safe to repeat; the latest reason stays.

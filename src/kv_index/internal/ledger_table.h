@@ -95,7 +95,8 @@ class LedgerTable {
     size_ = 0;
   }
 
-  // visit(wire, mapping&) for every mapping, in no particular order; it must not insert or erase.
+  // visit(wire, mapping&) for every mapping, in no particular order; it must not insert or erase. It
+  // may set a mapping to none, if Sweep follows.
   template <typename Visit>
   void ForEach(Visit&& visit) {
     for (std::uint32_t at = 0; at < bucket_count_; ++at) {
@@ -105,6 +106,21 @@ class LedgerTable {
         visit(model::WireHash{bucket.wire[i]}, bucket.mapping[i]);
       }
     }
+  }
+
+  // Forgets the mappings that were set to none meanwhile, in one pass. Many erased one by one in the
+  // order of ForEach would leave all others in one long run.
+  void Sweep() {
+    for (std::uint32_t at = 0; at < bucket_count_; ++at) {
+      Bucket& bucket = buckets_[at];
+      for (std::uint32_t left = bucket.used; left != 0; left &= left - 1) {
+        const int i = std::countr_zero(left);
+        if (bucket.mapping[i].bits != 0) continue;
+        bucket.used &= ~(1u << i);
+        --size_;
+      }
+    }
+    Rehash(CountFor(size_));
   }
 
   void Prefetch(model::WireHash wire) const {

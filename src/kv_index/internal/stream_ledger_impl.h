@@ -9,7 +9,8 @@
 //                 keys that do, at most one is not marked exact; mappings of exact keys (Kind kExact)
 //                 keep their key in `exact_`. So every mapping leads to its key: by the ledger, or
 //                 as the only own entry left.
-//             M3  A mapping without tiers is in `parked_`, with its key if it has one.
+//             M3  A mapping without tiers is in `parked_`, with its key if it has one; what had to
+//                 leave `parked_` is in `dropped_`, as long as that remembers.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 
+#include "kv_index/internal/dropped_names.h"
 #include "kv_index/internal/flat_map.h"
 #include "kv_index/internal/index_state.h"
 #include "kv_index/internal/ledger_table.h"
@@ -80,6 +82,9 @@ struct StreamLedger::Impl {
     bool exact = false;
   };
 
+  // Runs a change that no match may see half of: the stream is not synchronized meanwhile (C8).
+  template <typename Change>
+  void Hidden(Change&& change);
   // Applies one hash of a store; false when it is a conflict or over the limit.
   bool StoreOne(WireHash wire, const ContentKey& key, Tiers tier, ApplyResult& result);
   // A known hash gains a tier that it does not have.
@@ -94,8 +99,10 @@ struct StreamLedger::Impl {
   void Unpark(Mapping& mapping);
   // An indexed mapping becomes an opaque one with the same tiers.
   void TurnOpaque(WireHash wire, Mapping& mapping);
+  static std::size_t MostParked(std::uint64_t resident);
   // Keeps the parked ones within their limit. Moves mappings.
   void TrimParked();
+  void RepackParked();
   void DropOldestParked();
   // Room for one more mapping, at the parked ones' expense. False: none. Moves mappings.
   bool MakeRoom();
@@ -111,6 +118,7 @@ struct StreamLedger::Impl {
 
   internal::LedgerTable table_;
   internal::ParkedList parked_;
+  internal::DroppedNames dropped_;
   internal::FlatMap<ContentKey, Double, HashOfKey> doubles_;
   internal::FlatMap<WireHash, ContentKey, HashOfWire> exact_;
   std::uint64_t resident_ = 0;  // mappings with a tier

@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 namespace xms::kv_index {
 namespace {
 
+using Content = StreamLedger::Content;
 using Tokens = std::vector<std::uint32_t>;
 
 // A block's content is written out: all tokens from the beginning of the prompt.
@@ -40,10 +43,16 @@ class ModelStream {
                   const Tokens& tokens, bool remember_orphans) {
     Tokens content;
     if (parent.has_value()) {
+      if (!mappings_.contains(parent->value)) {
+        if (remember_orphans) {
+          StoreOpaque(std::nullopt, {*parent}, Content::kUnsaid);
+        } else if (!dropped_.contains(parent->value)) {
+          return ApplyCode::kUnknownParent;
+        }
+      }
       const auto known = mappings_.find(parent->value);
-      if (known == mappings_.end() && !remember_orphans) return ApplyCode::kUnknownParent;
       if (known == mappings_.end() || !known->second.content.has_value()) {
-        return StoreOpaque(tier, hashes);
+        return StoreOpaque(tier, hashes, Content::kUnsaid);
       }
       content = *known->second.content;
     }
@@ -74,11 +83,17 @@ class ModelStream {
     return unknown;
   }
 
-  ApplyCode StoreOpaque(std::optional<Tier> tier, const std::vector<WireHash>& hashes) {
+  ApplyCode StoreOpaque(std::optional<Tier> tier, const std::vector<WireHash>& hashes,
+                        Content content) {
     for (const WireHash hash : hashes) {
-      if (!mappings_.contains(hash.value)) {
+      if (mappings_.contains(hash.value)) {
+        if (content == Content::kOther) mappings_[hash.value].content.reset();
+      } else {
         if (!MakeRoom()) {
-          if (!tier.has_value()) continue;
+          if (!tier.has_value()) {
+            dropped_.insert(hash.value);
+            continue;
+          }
           return ApplyCode::kOverLimit;
         }
         mappings_[hash.value] = {};
@@ -110,6 +125,7 @@ class ModelStream {
   }
 
   void ClearAll() {
+    dropped_.clear();
     mappings_.clear();
     parked_.clear();
   }
@@ -151,6 +167,23 @@ class ModelStream {
     }
     return sum;
   }
+  StreamLedger::Statement Lookup(WireHash hash) const {
+    const auto known = mappings_.find(hash.value);
+    if (known == mappings_.end()) return {};
+    const ModelMapping& mapping = known->second;
+    StreamLedger::Statement statement{.mapped = true,
+                                      .indexed = mapping.content.has_value(),
+                                      .device = mapping.tier[0],
+                                      .host = mapping.tier[1],
+                                      .key = {}};
+    if (!statement.indexed) return statement;
+    const model::BlockHasher hasher(1024, block_size_);
+    for (std::size_t at = 0; at < mapping.content->size(); at += block_size_) {
+      statement.key =
+          hasher.Child(statement.key, std::span(*mapping.content).subspan(at, block_size_));
+    }
+    return statement;
+  }
   const std::map<std::uint64_t, ModelMapping>& mappings() const { return mappings_; }
   std::uint32_t block_size() const { return block_size_; }
 
@@ -171,6 +204,7 @@ class ModelStream {
     while (parked_.size() > std::max<std::uint64_t>(1024, resident / 8)) DropOldest();
   }
   void DropOldest() {
+    dropped_.insert(parked_.front());
     mappings_.erase(parked_.front());
     parked_.pop_front();
   }
@@ -185,6 +219,7 @@ class ModelStream {
   std::uint64_t limit_;
   std::map<std::uint64_t, ModelMapping> mappings_;
   std::deque<std::uint64_t> parked_;
+  std::set<std::uint64_t> dropped_;  // there are fewer names than the ledger remembers
 };
 
 // The world of one run: a tree of prompts, and engines that name its nodes by hashes of their own. Two hashes name
@@ -270,8 +305,9 @@ class Run {
     } else if (choice < 56) {
       const auto hashes = SomeHashes(subject);
       const auto tier = Below(3) == 0 ? std::nullopt : std::optional(AnyTier());
-      Judge(subject, subject.ledger->StoreOpaque(tier, hashes).code,
-            subject.model.StoreOpaque(tier, hashes));
+      const auto content = Below(3) == 0 ? Content::kOther : Content::kUnsaid;
+      Judge(subject, subject.ledger->StoreOpaque(tier, hashes, content).code,
+            subject.model.StoreOpaque(tier, hashes, content));
     } else if (choice < 90) {
       const auto hashes = SomeHashes(subject);
       const Tier tier = AnyTier();
@@ -316,6 +352,8 @@ class Run {
       EXPECT_EQ(subject.ledger->mappings(), subject.model.mappings().size());
       EXPECT_EQ(subject.ledger->opaque_mappings(), subject.model.Opaque());
       EXPECT_EQ(subject.ledger->digest(), subject.model.Digest());
+      const WireHash any = SomeHashes(subject).front();
+      EXPECT_EQ(subject.ledger->Lookup(any), subject.model.Lookup(any)) << any.value;
     }
   }
 
@@ -416,6 +454,114 @@ TEST(KVIndexModel, AgreesOnTreesOfPrompts) { Play(Run::Kind::kTree, 1, 12, 1500)
 TEST(KVIndexModel, AgreesWhereShortNamesCollide) { Play(Run::Kind::kTwins, 100, 12, 1500); }
 
 TEST(KVIndexModel, AgreesUnderATightLimit) { Play(Run::Kind::kLimited, 200, 12, 1500); }
+
+// Thousands of blocks of every kind, then clears. Which of the mappings that a clear itself has parked give way
+// is open; everything else is not.
+TEST(KVIndexModel, AgreesAfterBigClears) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    KvIndex index(Options{.salt = random()});
+    auto ledger = OpenSynchronized(index, Info("a:1", 0, 1));
+    const std::uint64_t count = 4000 + random() % 12'000;
+    std::map<std::uint64_t, ModelMapping> model;
+    for (std::uint64_t wire = 0; wire < count; ++wire) {
+      ModelMapping& mapping = model[wire];
+      mapping.tier = {random() % 4 != 0, random() % 4 != 0};
+      if (!mapping.resident()) mapping.tier[0] = true;
+      const auto token = static_cast<std::uint32_t>(wire);
+      if (random() % 4 != 0) mapping.content = Tokens{token};
+      for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+        if (!mapping.tier[static_cast<int>(tier)]) continue;
+        if (mapping.content.has_value()) {
+          ASSERT_TRUE(ledger
+                          ->Store(tier, Wires(wire, 1), {}, *mapping.content,
+                                  StreamLedger::Orphans::kRefuse)
+                          .ok());
+        } else {
+          ASSERT_TRUE(ledger->StoreOpaque(tier, Wires(wire, 1), Content::kOther).ok());
+        }
+      }
+    }
+    std::deque<std::uint64_t> parked;
+    for (std::uint64_t left = random() % 1000; left > 0; --left) {
+      const std::uint64_t wire = random() % count;
+      if (!model[wire].resident()) continue;
+      for (const Tier tier : {Tier::kDevice, Tier::kHost}) ledger->Remove(tier, Wires(wire, 1));
+      model[wire].tier = {false, false};
+      parked.push_back(wire);
+    }
+    const Tier first = random() % 2 == 0 ? Tier::kDevice : Tier::kHost;
+    for (const Tier tier : {first, first == Tier::kDevice ? Tier::kHost : Tier::kDevice}) {
+      std::set<std::uint64_t> fresh;
+      std::uint64_t resident = 0;
+      for (auto& [wire, mapping] : model) {
+        if (!mapping.resident()) continue;
+        mapping.tier[static_cast<int>(tier)] = false;
+        if (mapping.resident()) {
+          ++resident;
+        } else {
+          fresh.insert(wire);
+        }
+      }
+      const std::uint64_t most = std::max<std::uint64_t>(1024, resident / 8);
+      for (; !parked.empty() && parked.size() + fresh.size() > most; parked.pop_front()) {
+        model.erase(parked.front());
+      }
+      ledger->ClearTier(tier);
+      std::uint64_t kept = 0;
+      for (const std::uint64_t wire : fresh) {
+        if (ledger->Lookup({wire}).mapped) {
+          ++kept;
+        } else {
+          model.erase(wire);
+        }
+      }
+      EXPECT_EQ(kept, std::min<std::uint64_t>(fresh.size(), most - parked.size()));
+      parked.insert(parked.end(), fresh.begin(), fresh.end());
+      std::erase_if(parked, [&](std::uint64_t wire) { return !model.contains(wire); });
+
+      std::uint64_t opaque = 0;
+      std::uint64_t digest = 0;
+      std::uint64_t entries = 0;
+      for (const auto& [wire, mapping] : model) {
+        const auto statement = ledger->Lookup({wire});
+        ASSERT_TRUE(statement.mapped) << wire;
+        ASSERT_EQ(statement.indexed, mapping.content.has_value()) << wire;
+        ASSERT_EQ(statement.device, mapping.tier[0]) << wire;
+        ASSERT_EQ(statement.host, mapping.tier[1]) << wire;
+        opaque += mapping.content.has_value() ? 0 : 1;
+        entries += mapping.content.has_value() && mapping.resident() ? 1 : 0;
+        for (const Tier each : {Tier::kDevice, Tier::kHost}) {
+          if (mapping.tier[static_cast<int>(each)]) {
+            digest += StreamLedger::DigestTerm({wire}, each);
+          }
+        }
+      }
+      EXPECT_EQ(ledger->mappings(), model.size());
+      EXPECT_EQ(ledger->opaque_mappings(), opaque);
+      EXPECT_EQ(ledger->digest(), digest);
+      EXPECT_EQ(index.Memory().view_entries, entries);
+      for (std::uint64_t wire = 0; wire < count; wire += 97) {
+        const auto known = model.find(wire);
+        const auto token = static_cast<std::uint32_t>(wire);
+        const bool hit = known != model.end() && known->second.content.has_value();
+        const Hits expected{hit && known->second.tier[0],
+                            hit && !known->second.tier[0] && known->second.tier[1]};
+        ASSERT_EQ(Match(index, *ledger, std::span(&token, 1)), expected) << wire;
+      }
+    }
+    const std::uint32_t any = 1;
+    for (std::uint64_t wire = 0; wire < count; wire += 16) {
+      ASSERT_TRUE(ledger
+                      ->Store(Tier::kDevice, Wires(count + wire, 1), WireHash{wire},
+                              std::span(&any, 1), StreamLedger::Orphans::kRefuse)
+                      .ok())
+          << "every name is left, " << wire;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
 
 }  // namespace
 }  // namespace xms::kv_index

@@ -169,6 +169,42 @@ TEST(KVIndexStress, ARecoveredViewIsSeenWholeOrNotAtAll) {
   EXPECT_GT(whole.load(), 0u) << "no reader ever met a recovered view";
 }
 
+// The same for clears of a synchronized stream, which take long where much is held.
+TEST(KVIndexStress, AClearIsSeenWholeOrNotAtAll) {
+  KvIndex index{Options{}};
+  auto ledger = OpenSynchronized(index, Info("a:1", 0, 1));
+  std::atomic<std::uint64_t> whole{0};
+  std::atomic<std::uint64_t> none{0};
+  Workload workload(3);
+  workload.Start(12, [&](std::uint64_t round) {
+    ledger->Unsynchronize("recovery");
+    for (std::uint32_t name = 1; name <= 40; ++name) {
+      ASSERT_TRUE(StoreBlocks(*ledger, name, 0, 500).ok());
+    }
+    ledger->Synchronize({round});
+    const std::uint64_t met = whole.load();
+    while (whole.load() == met) std::this_thread::yield();  // the readers are there
+    if (round % 2 == 0) {
+      ledger->ClearTier(Tier::kDevice);
+    } else {
+      ledger->ClearAll();
+    }
+  });
+  for (std::uint32_t reader = 0; reader < 2; ++reader) {
+    workload.Start(100, [&](std::uint64_t round) {
+      thread_local MatchResult result;
+      index.Match(Prompt(1, kBlocks, 1), result);
+      const SlotMatch& slot = result.slots[0];
+      ASSERT_TRUE(slot.device_hit_tokens == 0 || slot.device_hit_tokens == kBlocks)
+          << slot.device_hit_tokens << " of " << kBlocks << " blocks, round " << round;
+      (slot.device_hit_tokens == 0 ? none : whole).fetch_add(1);
+    });
+  }
+  workload.Join();
+  EXPECT_GT(whole.load(), 0u);
+  EXPECT_GT(none.load(), 0u);
+}
+
 // Streams come and go and take over each other's slots. A table taken before the match tells whose credit it is.
 TEST(KVIndexStress, ASlotThatChangedHandsIsNeverTakenForItsOldStream) {
   KvIndex index{Options{}};

@@ -1,6 +1,7 @@
 // The ledger's containers against slow and obvious ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kv_index/internal/dropped_names.h"
 #include "kv_index/internal/flat_map.h"
 #include "kv_index/internal/ledger_table.h"
 #include "kv_index/internal/parked_list.h"
@@ -71,6 +73,57 @@ TEST(KVIndexLedgerTable, TakesLessThanNineteenBytesAMappingWhenLarge) {
     }
     EXPECT_LT(static_cast<double>(table.bytes()) / static_cast<double>(count), 19.0) << count;
   }
+}
+
+TEST(KVIndexLedgerTable, SweepsAwayWhatWasSetToNone) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    LedgerTable table(random());
+    std::map<std::uint64_t, std::uint32_t> model;
+    for (std::uint32_t i = 0; i < 5000; ++i) {
+      const std::uint64_t wire = random();
+      model[wire] = i;
+      table.FindOrInsert({wire}, Mapping::Make(Mapping::kOpaque, kOnHost, i));
+    }
+    const std::uint64_t keep = random() % 10;
+    table.ForEach([&](WireHash wire, Mapping& mapping) {
+      if (random() % 10 < keep) return;
+      mapping = Mapping{};
+      model.erase(wire.value);
+    });
+    table.Sweep();
+    ASSERT_EQ(table.size(), model.size());
+    EXPECT_LE(table.bytes(), 18 * model.size() + 8 * 64);
+    for (const auto& [wire, reference] : model) {
+      ASSERT_NE(table.Find({wire}), nullptr);
+      ASSERT_EQ(table.Find({wire})->reference(), reference);
+    }
+    std::size_t listed = 0;
+    table.ForEach([&](WireHash, const Mapping&) { ++listed; });
+    EXPECT_EQ(listed, model.size());
+  }
+}
+
+TEST(KVIndexDroppedNames, RemembersTheLastOnesWithinItsBound) {
+  constexpr std::uint64_t kMost = 1024;
+  DroppedNames names(7, kMost);
+  EXPECT_EQ(names.bytes(), 0u);
+  EXPECT_FALSE(names.Has({0}));
+  for (std::uint64_t wire = 0; wire < 10 * kMost; ++wire) {
+    names.Add({wire});
+    names.Add({wire});  // one name, however often
+    ASSERT_TRUE(names.Has({wire}));
+    ASSERT_TRUE(names.Has({wire - std::min(wire, kMost - 1)})) << wire;
+    if (wire >= 2 * kMost) {
+      ASSERT_FALSE(names.Has({wire - 2 * kMost})) << wire;
+    }
+    ASSERT_FALSE(names.Has({wire + 1})) << wire;
+    ASSERT_LE(names.bytes(), 16 * kMost);
+  }
+  names.Clear();
+  EXPECT_FALSE(names.Has({10 * kMost - 1}));
+  EXPECT_EQ(names.bytes(), 0u);
 }
 
 TEST(KVIndexParkedList, IsAQueueThatCanBeLeftFromTheMiddle) {
