@@ -72,7 +72,8 @@ bool SameEvents(const KvBatch& a, const KvBatch& b) {
     return x.kind == y.kind && x.reason == y.reason && x.scope == y.scope &&
            x.ignored_store == y.ignored_store && x.has_parent == y.has_parent &&
            x.parent == y.parent && x.first_hash == y.first_hash && x.hash_count == y.hash_count &&
-           x.first_token == y.first_token && x.token_count == y.token_count;
+           x.first_token == y.first_token && x.token_count == y.token_count &&
+           x.repeats == y.repeats;
   };
   return a.timestamp == b.timestamp && a.dp_rank == b.dp_rank && a.hashes == b.hashes &&
          a.tokens == b.tokens && std::ranges::equal(a.events, b.events, same);
@@ -117,6 +118,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
 
   Check(IsWhole(payload), "what is decoded is whole");
+  Check(reused.decoded_bytes() <= 8 * payload.size(), "records within eight times the bytes");
   CheckBatch(reused, options);
   Check(SameEvents(reused, fresh), "nothing left over from the batch before");
   if (CanBeEncoded(reused)) {

@@ -115,7 +115,7 @@ class BatchDecoder {
     Item head;
     if (!reader_.Next(head)) return false;
     if (head.kind != ItemKind::kArray) return reader_.Fail(DecodeCode::kWrongType, at);
-    // Nothing is reserved: an event takes a byte in the declared count and 32 in memory.
+    // Nothing is reserved: an event takes a byte in the declared count and 40 in memory.
     for (std::uint64_t i = 0; i < head.value; ++i) {
       if (!event_.Decode()) return false;
     }

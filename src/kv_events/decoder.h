@@ -6,7 +6,9 @@
 //             legal width and header form. README.md lists what is read, and how doubts are settled.
 // Bounds      Work and memory are proportional to the bytes that are there: no declared length is
 //             believed before it is compared with what is left; nesting is limited, without
-//             recursion (B4). Payloads are below 4 GiB: positions in a KvBatch have 32 bits.
+//             recursion (B4). Records take at most eight times the payload's bytes (one-byte hashes;
+//             real ones take one), and the arrays that hold them grow by doubling. Payloads are below
+//             4 GiB: positions in a KvBatch have 32 bits.
 // Failure     A rejected message leaves `out` unspecified and must change nothing but the stream's
 //             state (B3). The first damage in byte order is reported; damage outranks a mismatch.
 //             Never throws except std::bad_alloc.

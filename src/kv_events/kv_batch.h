@@ -55,6 +55,9 @@ struct KvEvent {
   std::uint32_t hash_count = 0;
   std::uint32_t first_token = 0;
   std::uint32_t token_count = 0;  // kStore: hash_count × block_size
+  // kIgnored without hash or parent: how many events exactly like this one followed it directly.
+  // They can be as short as two bytes, so they share a record.
+  std::uint32_t repeats = 0;
 };
 
 struct KvBatch {

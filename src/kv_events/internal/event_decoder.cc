@@ -558,6 +558,14 @@ void EventDecoder::Ignore(IgnoreReason reason) {
   KvEvent event = NewEvent(EventKind::kIgnored);
   event.reason = reason;
   event.ignored_store = fields_.type == EventType::kStored;
+  const auto says_nothing = [&](const KvEvent& one) {
+    return one.kind == EventKind::kIgnored && one.reason == reason && one.scope == event.scope &&
+           one.ignored_store == event.ignored_store && one.hash_count == 0 && !one.has_parent;
+  };
+  if (says_nothing(event) && !batch_.events.empty() && says_nothing(batch_.events.back())) {
+    ++batch_.events.back().repeats;
+    return;
+  }
   batch_.events.push_back(event);
 }
 

@@ -6,6 +6,8 @@
 
 #include <numeric>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "kv_events/encoder.h"
 #include "tests/unit/kv_events/payload.h"
@@ -63,6 +65,44 @@ TEST(KVEventDecoder, UnknownTypeNamesNoHashes) {
   EXPECT_FALSE(batch.events[0].ignored_store);
   EXPECT_EQ(batch.events[0].hash_count, 0u);
   EXPECT_FALSE(batch.events[0].has_parent);
+}
+
+// What can be said in the fewest bytes must not cost the most memory.
+TEST(KVEventDecoder, RecordsTakeAtMostEightTimesTheBytesOfTheMessage) {
+  const auto decoded = [](const std::vector<std::string>& events, std::size_t rounds) {
+    const std::size_t count = rounds * events.size();
+    Payload payload;
+    payload.BatchHead(static_cast<std::uint32_t>(count));
+    for (std::size_t i = 0; i < rounds; ++i) {
+      for (const std::string& event : events) {
+        for (const char c : event) payload.Byte(static_cast<unsigned char>(c));
+      }
+    }
+    payload.Int(0);
+    KvBatch batch;
+    EXPECT_TRUE(DecodeBatch(payload.bytes(), {.block_size = 4}, batch).ok());
+    EXPECT_LE(batch.decoded_bytes(), 8 * payload.size()) << events[0];
+    std::size_t told = 0;
+    for (const KvEvent& event : batch.events) told += 1 + event.repeats;
+    EXPECT_EQ(told, count) << "every event is counted";
+    return batch.events.size();
+  };
+  const std::string nameless = "\x91\xa0";
+  const std::string x = "\x91\xa1x";
+  const std::string empty_store =
+      "\x92\xab"
+      "BlockStored\x90";
+  const std::string clear =
+      "\x91\xb0"
+      "AllBlocksCleared";
+  const std::string removal =
+      "\x92\xac"
+      "BlockRemoved\x91\x01";
+  EXPECT_EQ(decoded({nameless}, 10'000), 1u);
+  EXPECT_EQ(decoded({nameless, x}, 10'000), 1u);
+  EXPECT_EQ(decoded({nameless, empty_store}, 1'000), 2'000u) << "order is kept";
+  EXPECT_EQ(decoded({nameless, clear}, 1'000), 2'000u);
+  EXPECT_EQ(decoded({removal}, 1'000), 1'000u);
 }
 
 TEST(KVEventDecoder, ReplicaHasNoParent) {

@@ -159,7 +159,7 @@ std::vector<PlainEvent> Plain(const KvBatch& batch) {
         plain.tier.clear();
         break;
     }
-    events.push_back(std::move(plain));
+    events.insert(events.end(), 1 + std::size_t{event.repeats}, plain);
   }
   return events;
 }
@@ -175,6 +175,10 @@ std::string BatchFault(const KvBatch& batch, const DecoderOptions& options) {
     }
     hashes += event.hash_count;
     tokens += event.token_count;
+    if (event.repeats != 0 &&
+        (event.kind != EventKind::kIgnored || event.hash_count != 0 || event.has_parent)) {
+      return "an event that says something stands for several";
+    }
     const bool store = event.kind == EventKind::kStore;
     const std::size_t due = store ? std::size_t{event.hash_count} * options.block_size : 0;
     if (event.token_count != due) return "token count is not hashes times block size";
