@@ -64,6 +64,13 @@ void Judge(const ApplyResult& result, const StreamLedger& ledger, ApplyOutcome& 
 
 }  // namespace
 
+bool SaysOtherContent(const KvEvent& event) {
+  using kv_events::IgnoreReason;
+  return event.ignored_store &&
+         (event.reason == IgnoreReason::kContext || event.reason == IgnoreReason::kCacheGroup ||
+          event.reason == IgnoreReason::kGeometry);
+}
+
 ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
                         StreamLedger::Orphans orphans) {
   ApplyOutcome outcome;
@@ -96,8 +103,14 @@ ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
         }
         break;
       case EventKind::kIgnored:
-        ++outcome.ignored[static_cast<std::size_t>(event.reason)];
-        if (event.ignored_store) Judge(ledger.StoreOpaque(tier, hashes), ledger, outcome);
+        outcome.ignored[static_cast<std::size_t>(event.reason)] += 1 + event.repeats;
+        if (!event.ignored_store) break;
+        // Naming a parent is enough for it to be known (B5).
+        if (event.has_parent) ledger.StoreOpaque(std::nullopt, {&event.parent, 1});
+        Judge(ledger.StoreOpaque(tier, hashes,
+                                 SaysOtherContent(event) ? StreamLedger::Content::kOther
+                                                         : StreamLedger::Content::kUnsaid),
+              ledger, outcome);
         break;
     }
     if (!outcome.ok()) return outcome;

@@ -35,6 +35,10 @@ struct ApplyOutcome {
   bool ok() const { return code == Code::kApplied; }
 };
 
+// An ignored store whose hashes stand for something else than plain blocks of this geometry, and not
+// merely for blocks that lie elsewhere: an indexed hash that it names loses its credit (B5).
+bool SaysOtherContent(const kv_events::KvEvent& event);
+
 ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, kv_index::StreamLedger& ledger,
                         kv_index::StreamLedger::Orphans orphans);
 

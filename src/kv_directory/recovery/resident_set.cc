@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kv_directory/recovery/apply.h"
+
 namespace xms::kv_directory {
 namespace {
 
@@ -28,7 +30,10 @@ std::uint8_t BitsOf(EventScope scope) {
 
 }  // namespace
 
-ResidentSet::ResidentSet(std::size_t hashes) : slots_(std::bit_ceil(2 * hashes + 2)) {}
+ResidentSet::ResidentSet(const kv_index::StreamLedger& ledger, std::size_t hashes)
+    : ledger_(ledger),
+      hasher_(ledger.info().hash_seed, ledger.info().block_size),
+      slots_(std::bit_ceil(2 * hashes + 2)) {}
 
 ResidentSet::Slot& ResidentSet::Find(model::WireHash hash) {
   // Wire hashes are the engine's choice; spread them before they pick a slot.
@@ -39,12 +44,47 @@ ResidentSet::Slot& ResidentSet::Find(model::WireHash hash) {
   }
 }
 
-bool ResidentSet::ParentIsIndexed(const kv_events::KvEvent& event) {
-  return !event.has_parent || Find(event.parent).indexed;
+ResidentSet::Slot& ResidentSet::Name(model::WireHash hash) {
+  Slot& slot = Find(hash);
+  slot.hash = hash.value;
+  slot.known = true;
+  return slot;
 }
 
 void ResidentSet::ClearTiers(std::uint8_t tiers) {
   for (Slot& slot : slots_) slot.tiers = static_cast<std::uint8_t>(slot.tiers & ~tiers);
+}
+
+void ResidentSet::Store(const kv_events::KvBatch& batch, const kv_events::KvEvent& event,
+                        bool live) {
+  Content content = Content::kKey;
+  model::ContentKey key = model::kRootKey;
+  if (event.has_parent) {
+    const Slot& parent = Find(event.parent);
+    undecided_ |= live && !parent.known;
+    content = parent.known ? parent.content : Content::kUnsaid;
+    key = parent.key;
+    if (content == Content::kUnsaid) {
+      const auto statement = ledger_.Lookup(event.parent);
+      if (statement.indexed) content = Content::kAssumed;
+      key = statement.key;
+    }
+  }
+  const bool keyed = content == Content::kKey || content == Content::kAssumed;
+  auto tokens = batch.TokensOf(event);
+  for (const model::WireHash hash : batch.HashesOf(event)) {
+    Slot& slot = Name(hash);
+    slot.tiers |= BitsOf(event.scope);
+    if (!keyed) continue;  // descendants of what has no credit say nothing about an indexed hash
+    key = hasher_.Child(key, tokens.first(hasher_.block_size()));
+    tokens = tokens.subspan(hasher_.block_size());
+    if (slot.content == Content::kKey && content == Content::kKey && slot.key != key) {
+      (live ? different_ : contradictory_) = true;
+    }
+    if (slot.content == Content::kKey && content == Content::kAssumed) continue;
+    slot.content = content;
+    slot.key = key;
+  }
 }
 
 void ResidentSet::Apply(const kv_events::KvBatch& batch, bool live) {
@@ -52,18 +92,16 @@ void ResidentSet::Apply(const kv_events::KvBatch& batch, bool live) {
     const std::uint8_t bits = BitsOf(event.scope);
     switch (event.kind) {
       case EventKind::kStore:
-      case EventKind::kIgnored: {
-        if (event.kind == EventKind::kIgnored && !event.ignored_store) break;
-        const bool indexed = event.kind == EventKind::kStore && ParentIsIndexed(event);
+        Store(batch, event, live);
+        break;
+      case EventKind::kIgnored:
+        if (!event.ignored_store) break;
         for (const model::WireHash hash : batch.HashesOf(event)) {
-          Slot& slot = Find(hash);
-          slot.hash = hash.value;
-          slot.known = true;
-          slot.indexed |= indexed;
+          Slot& slot = Name(hash);
           slot.tiers |= bits;
+          if (SaysOtherContent(event)) slot.content = Content::kOther;
         }
         break;
-      }
       case EventKind::kReplica:
         for (const model::WireHash hash : batch.HashesOf(event)) {
           Slot& slot = Find(hash);
@@ -104,11 +142,25 @@ std::uint64_t ResidentSet::digest() const {
   return sum;
 }
 
-bool ResidentSet::NamesMoreThan(const kv_index::StreamLedger& ledger) const {
-  if (ledger.opaque_mappings() == 0) return false;
-  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return slot.indexed && slot.tiers != 0 && !ledger.Indexed({slot.hash});
-  });
+bool ResidentSet::SameContent(const Slot& slot) const {
+  const auto statement = ledger_.Lookup({slot.hash});
+  switch (slot.content) {
+    case Content::kUnsaid:
+      return true;
+    case Content::kOther:
+      return !statement.indexed;
+    case Content::kAssumed:
+      return !statement.indexed || statement.key == slot.key;
+    case Content::kKey:
+      return statement.indexed && statement.key == slot.key;
+  }
+  return true;
+}
+
+bool ResidentSet::EqualsLedger() const {
+  return !different_ && digest() == ledger_.digest() &&
+         std::all_of(slots_.begin(), slots_.end(),
+                     [&](const Slot& slot) { return slot.tiers == 0 || SameContent(slot); });
 }
 
 }  // namespace xms::kv_directory

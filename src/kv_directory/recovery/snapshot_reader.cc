@@ -9,6 +9,13 @@ namespace xms::kv_directory {
 
 using base::StrCat;
 
+namespace {
+
+// A reply of some bytes costs a batch of arrays. No publisher needs as many as this.
+constexpr std::size_t kMaxParts = 4096;
+
+}  // namespace
+
 std::string TooLarge(std::string_view what, std::uint64_t bytes, const Limits& limits) {
   return StrCat(what, " of ", bytes, " bytes is over max_message_bytes ", limits.max_message_bytes,
                 "; raise it to at least ", bytes);
@@ -71,9 +78,21 @@ SnapshotReader::State SnapshotReader::Add(Message message) {
     metrics_.message_limits.Increment();
     return Fail(ExchangeOutcome::kLimit, TooLarge("snapshot", wire_bytes_, limits_));
   }
+  if (parts_.size() == kMaxParts) {
+    metrics_.message_limits.Increment();
+    return Fail(ExchangeOutcome::kLimit,
+                StrCat("snapshot of more than ", kMaxParts, " parts; publish fewer, larger ones"));
+  }
+  kv_events::KvBatch& part = parts_.emplace_back();
   const kv_events::DecodeOutcome outcome =
-      kv_events::DecodeBatch(reply.payload, decoder_options_, parts_.emplace_back());
-  if (outcome.ok()) return State::kMore;
+      kv_events::DecodeBatch(reply.payload, decoder_options_, part);
+  if (outcome.ok()) {
+    // The arrays have grown by doubling; this is how they stay until the terminator.
+    part.events.shrink_to_fit();
+    part.hashes.shrink_to_fit();
+    part.tokens.shrink_to_fit();
+    return State::kMore;
+  }
   metrics_.parse_errors[static_cast<std::size_t>(outcome.code)].Increment();
   return Fail(
       ExchangeOutcome::kDamaged,

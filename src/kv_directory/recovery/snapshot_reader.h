@@ -5,6 +5,8 @@
 // Ownership   Borrows spec and metrics.
 // Source      Requirements D3, D8, D9; kv-event-wire A17, A20, A22: one or more parts of the same
 //             watermark, each and their sum within max_message_bytes, then the terminator.
+// Cost        Memory: decoded at most eight times the bytes on the wire, up to three times that for
+//             the part that is being decoded; at most 4,096 parts.
 // Failure     kBad once is kBad for good: error() is a clause for operators. Nothing is applied
 //             here, so nothing has to be undone.
 #pragma once

@@ -55,6 +55,7 @@ void StreamMachine::OnSubscribed(SteadyTime now) {
   phase_ = Phase::kWaiting;
   connect_backoff_.Reset();
   last_seen_.reset();
+  snapshot_floor_ = 0;
   topic_seen_ = snapshot_seen_ = false;
   silent_moves_ = 0;
   foreign_topics_.clear();
@@ -79,9 +80,10 @@ void StreamMachine::OnSubscriptionLost(LossCause cause, SteadyTime now) {
       SetObstacle(StrCat("what answers at ", spec_.endpoint,
                          " is no event publisher; check that it is not the snapshot endpoint"));
     } else {
-      SetObstacle(StrCat("no publisher answered at ", spec_.endpoint, " for ",
-                         base::MillisBetween(connecting_since_, now) / 1000,
-                         " s; check the engine's event port"));
+      const auto seconds = base::MillisBetween(connecting_since_, now) / 1000;
+      SetObstacle(StrCat("no publisher answered at ", spec_.endpoint,
+                         seconds > 0 ? StrCat(" for ", seconds, " s") : std::string(),
+                         "; check the engine's event port"));
     }
     if (!std::exchange(unreachable_logged_, true)) actions_.StateChanged(false, obstacle_);
   } else {
@@ -221,7 +223,9 @@ void StreamMachine::WhileUnsynchronized(const LiveFrames& live, std::size_t byte
   // Before the request there is nothing to keep: the snapshot will be younger than this batch.
   if (!buffering && !snapshot_seen_) return;
   const std::string error = ReadBatch(live.payload, bytes);
-  if (error.empty() && snapshot_seen_ && batch_.BeginsWithFullClear()) {
+  // What a snapshot covered says less than the snapshot did, however full it is.
+  const bool news = live.sequence >= snapshot_floor_;
+  if (error.empty() && snapshot_seen_ && news && batch_.BeginsWithFullClear()) {
     ApplyFullBatch(live.sequence, now);
     return;
   }
@@ -259,8 +263,7 @@ void StreamMachine::OnExchangeStarted(SteadyTime now) {
   if (stage_ != Stage::kConnecting && stage_ != Stage::kQueued) return;
   stage_ = Stage::kRunning;
   exchange_deadline_ = now + limits_.replay_timeout;
-  seen_at_request_ = last_seen_;
-  next_at_request_ = next_;
+  floor_at_request_ = Floor();
   snapshot_.Reset();
   log_.Clear();
 }
@@ -363,8 +366,20 @@ void StreamMachine::PublisherWentBack(const std::string& error, SteadyTime now) 
   Fault(StrCat(error, "; it must have been restarted"), now);
   // A new life: nothing of the old one counts as seen.
   last_seen_.reset();
+  snapshot_floor_ = 0;
   snapshot_seen_ = false;
   ledger_.ForgetSequence();
+}
+
+std::uint64_t StreamMachine::Floor() const {
+  return std::max(snapshot_floor_, last_seen_ ? *last_seen_ + 1 : 0);
+}
+
+std::string StreamMachine::DescribeStale() const {
+  return StrCat("the snapshot ends at ", SequenceBefore(snapshot_.next()), ", but batch ",
+                SequenceBefore(floor_at_request_),
+                " was known before it was asked for; only a live sequence that goes back or a new "
+                "connection can begin anew");
 }
 
 void StreamMachine::Fault(const std::string& error, SteadyTime now) {

@@ -9,7 +9,7 @@
 //             M2  Any doubt unsynchronizes within the input that raised it, before anything else.
 //             M3  What a snapshot or batch says is applied only after all of it was read (B3).
 //             M4  Live batches are kept within max_buffered_bytes, wire and decoded; a snapshot within
-//                 max_message_bytes of wire, and decoded at most eight times that.
+//                 max_message_bytes of wire and 4,096 parts, decoded at most eight times that.
 //             M5  Retries are paced: 50 ms doubling to 5 s, reset by 30 s of synchrony (D3, D4).
 // Failure     Every fault ends in "unsynchronized, trying again" with the reason in the ledger's
 //             error; the reason named first stays, what stands in the way now follows it (D3).
@@ -91,6 +91,9 @@ class StreamMachine {
   base::SteadyTime NextTick() const;
 
   bool synchronized() const { return phase_ == Phase::kSynchronized; }
+  // While synchronized: when the proof for what is credited came, a snapshot that was applied or that
+  // agreed, or a full live batch (D5, D7).
+  base::SteadyTime proven_at() const { return proven_at_; }
   // The last exchange of this stream was asked and not answered; its next one gets a place among
   // its like, behind streams that may do better (D11).
   bool last_exchange_timed_out() const { return last_exchange_timed_out_; }
@@ -127,10 +130,16 @@ class StreamMachine {
   // A snapshot up to `next` says what this batch says. An empty one at watermark 0 may not: perhaps
   // nothing had been published yet, and batch 0 is news (4.3).
   bool Covered(const BatchLog::Entry& entry, std::uint64_t next) const;
-  // Snapshot and log into the cleared ledger. False: `error` and `outcome` say why.
-  bool ApplySnapshot(std::string& error, ExchangeOutcome& outcome);
+  // Snapshot and log into the cleared ledger. `log_orphans`: what a parent means that neither has
+  // named. False: `error` and `outcome` say why.
+  bool ApplySnapshot(kv_index::StreamLedger::Orphans log_orphans, std::string& error,
+                     ExchangeOutcome& outcome);
   void BecomeSynchronized(base::SteadyTime now, ExchangeOutcome how);
   void PublishLedger();
+  // The lowest next sequence that a snapshot asked for now may have: a process does not forget what
+  // it has published, and another one cannot be on this connection (D2, D6).
+  std::uint64_t Floor() const;
+  std::string DescribeStale() const;  // the snapshot that came is below it
 
   // --- reconciliation
   void StartReconciliation(base::SteadyTime now);
@@ -179,6 +188,9 @@ class StreamMachine {
   bool snapshot_seen_ = false;  // applied on this connection and in this life: D5's condition
   std::map<std::string, std::uint64_t> foreign_topics_;
 
+  // What believed snapshots of this connection and life reach up to, as a next sequence.
+  std::uint64_t snapshot_floor_ = 0;
+
   // --- what has been applied
   std::uint64_t next_ = 0;      // the sequence to be applied next
   bool zero_may_come_ = false;  // the snapshot was empty at watermark 0: live 0 is news (4.3)
@@ -189,6 +201,7 @@ class StreamMachine {
   base::SteadyTime attempt_at_{};
   base::SteadyTime unsynchronized_since_{};
   base::SteadyTime synchronized_at_{};
+  base::SteadyTime proven_at_{};
   std::string first_fault_;  // since the last synchrony; "" before any
   std::string obstacle_;
 
@@ -197,8 +210,7 @@ class StreamMachine {
   base::SteadyTime exchange_deadline_{};
   bool last_exchange_timed_out_ = false;
   SnapshotReader snapshot_;
-  std::optional<std::uint64_t> seen_at_request_;
-  std::uint64_t next_at_request_ = 0;
+  std::uint64_t floor_at_request_ = 0;
   // Recovery: what came since the request. Reconciliation: what was applied since.
   BatchLog log_;
 

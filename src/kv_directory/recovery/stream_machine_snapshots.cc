@@ -69,11 +69,9 @@ std::string StreamMachine::CheckBuffer(std::uint64_t next, ExchangeOutcome& outc
 
 void StreamMachine::FinishRecovery(SteadyTime now) {
   const std::uint64_t next = snapshot_.next();
-  if (seen_at_request_ && *seen_at_request_ >= next) {
+  if (next < floor_at_request_) {
     CountExchange(ExchangeOutcome::kBehind);
-    PublisherWentBack(StrCat("the snapshot ends at ", SequenceBefore(next), ", but batch ",
-                             *seen_at_request_, " came before it was asked for"),
-                      now);
+    Fault(DescribeStale(), now);
     return;
   }
   zero_may_come_ = next == 1 && snapshot_.IsEmpty();
@@ -81,7 +79,7 @@ void StreamMachine::FinishRecovery(SteadyTime now) {
   std::string error = CheckBuffer(next, outcome);
   if (error.empty()) {
     ledger_.ClearAll();
-    if (ApplySnapshot(error, outcome)) {
+    if (ApplySnapshot(StreamLedger::Orphans::kRefuse, error, outcome)) {
       snapshot_.Reset();
       log_.Clear();
       BecomeSynchronized(now, ExchangeOutcome::kCompleted);
@@ -94,7 +92,8 @@ void StreamMachine::FinishRecovery(SteadyTime now) {
   Fault(error, now);
 }
 
-bool StreamMachine::ApplySnapshot(std::string& error, ExchangeOutcome& outcome) {
+bool StreamMachine::ApplySnapshot(StreamLedger::Orphans log_orphans, std::string& error,
+                                  ExchangeOutcome& outcome) {
   const auto apply = [&](const kv_events::KvBatch& batch, StreamLedger::Orphans orphans) {
     const ApplyOutcome applied = ApplyBatch(batch, ledger_, orphans);
     CountApplied(applied);
@@ -110,9 +109,11 @@ bool StreamMachine::ApplySnapshot(std::string& error, ExchangeOutcome& outcome) 
     return false;
   }
   next_ = snapshot_.next();
+  // Empty at watermark 0 may mean that nothing has been published yet (4.3).
+  snapshot_floor_ = std::max(snapshot_floor_, next_ == 1 && snapshot_.IsEmpty() ? 0 : next_);
   for (const BatchLog::Entry& entry : log_.entries()) {
     if (Covered(entry, next_)) continue;
-    if (!apply(entry.batch, StreamLedger::Orphans::kRefuse)) {
+    if (!apply(entry.batch, log_orphans)) {
       StrAppend(error, ", in batch ", entry.sequence);
       return false;
     }
@@ -128,7 +129,7 @@ void StreamMachine::BecomeSynchronized(SteadyTime now, ExchangeOutcome how) {
   metrics_.recovery_seconds.Observe(
       std::chrono::duration<double>(now - unsynchronized_since_).count());
   phase_ = Phase::kSynchronized;
-  synchronized_at_ = now;
+  synchronized_at_ = proven_at_ = now;
   first_fault_.clear();
   obstacle_.clear();
   if (!snapshot_seen_) {
@@ -165,12 +166,9 @@ void StreamMachine::StartReconciliation(SteadyTime now) {
 
 void StreamMachine::FinishReconciliation(SteadyTime now) {
   const std::uint64_t next = snapshot_.next();
-  if (next < next_at_request_) {
+  if (next < floor_at_request_) {
     CountExchange(ExchangeOutcome::kBehind);
-    PublisherWentBack(
-        StrCat("the snapshot ends at ", SequenceBefore(next), ", but batch ",
-               SequenceBefore(next_at_request_), " had been applied before it was asked for"),
-        now);
+    Fault(DescribeStale(), now);
   } else if (next > next_) {
     holding_ = true;
     hold_until_ = now + kHold;
@@ -180,13 +178,16 @@ void StreamMachine::FinishReconciliation(SteadyTime now) {
 }
 
 void StreamMachine::JudgeSnapshot(SteadyTime now) {
-  ResidentSet published(HashCount(snapshot_, log_));
+  ResidentSet published(ledger_, HashCount(snapshot_, log_));
   for (const kv_events::KvBatch& part : snapshot_.parts()) published.ApplySnapshot(part);
   for (const BatchLog::Entry& entry : log_.entries()) {
     if (!Covered(entry, snapshot_.next())) published.ApplyLive(entry.batch);
   }
   silent_moves_ = 0;
-  if (published.digest() == ledger_.digest() && !published.NamesMoreThan(ledger_)) {
+  if (published.contradictory()) {
+    EndReconciliation(ExchangeOutcome::kDamaged, now);
+  } else if (published.EqualsLedger()) {
+    proven_at_ = now;
     EndReconciliation(ExchangeOutcome::kCompleted, now);
   } else if (published.undecided()) {
     EndReconciliation(ExchangeOutcome::kUndecided, now);
@@ -232,12 +233,14 @@ void StreamMachine::Rebuild(ExchangeOutcome why, SteadyTime now) {
   ledger_.ClearAll();
   std::string error;
   ExchangeOutcome outcome = why;
-  if (!ApplySnapshot(error, outcome)) {
+  // The log was applied once, so every parent in it has been named, if only before the snapshot.
+  if (!ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome)) {
     EndReconciliation(outcome, now);
     Fault(error, now);
     return;
   }
   PublishLedger();
+  proven_at_ = now;
   EndReconciliation(why, now);
   actions_.StateChanged(true, line);
 }

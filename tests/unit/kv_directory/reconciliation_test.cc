@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kv_directory/recovery/stream_machine.h"
+#include "kv_events/encoder.h"
 #include "tests/unit/kv_directory/machine_rig.h"
 
 namespace xms::kv_directory {
@@ -109,6 +110,48 @@ TEST_F(KVDirectoryReconciliation, OtherContentAtTheSameSequenceIsReplaced) {
   EXPECT_EQ(rig.Hits(prompt_), Expectation());
 }
 
+// The same hashes in the same tiers, standing for other tokens.
+TEST_F(KVDirectoryReconciliation, OtherTokensUnderTheSameHashesAreADifference) {
+  MachineRig rig;
+  const Tokens other = MakePrompt(9, 8);
+  Settle(rig);
+  const auto batch = rig.truth.NewBatch().Store(Tier::kDevice, prompt_);
+  rig.Publish(batch);
+  // What came live: the published hashes with other tokens, damage that decodes.
+  kv_events::KvBatch wrong = batch.batch();
+  ASSERT_EQ(wrong.tokens.size(), other.size());
+  wrong.tokens.assign(other.begin(), other.end());
+  std::vector<std::byte> bytes;
+  kv_events::EncodeBatch(wrong, 4, bytes);
+  rig.Deliver({"xllm-kv", BigEndian64(1),
+               std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+  ASSERT_EQ(rig.Hits(other), Expectation({32, 0}));
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.StartExchangeAndAnswer();
+  EXPECT_TRUE(rig.Status().synchronized);
+  EXPECT_EQ(rig.Hits(other), Expectation());
+  EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
+  const std::uint64_t generation = rig.Status().generation;
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.StartExchangeAndAnswer();
+  EXPECT_EQ(rig.Status().generation, generation) << "now they agree";
+}
+
+TEST_F(KVDirectoryReconciliation, OrphanThatTheLedgerStillIndexesIsNoDifference) {
+  MachineRig rig;
+  rig.PublishStore(prompt_);
+  Settle(rig);
+  // The first block goes; the snapshot has the others as orphans, the ledger knows them.
+  rig.Deliver(rig.Publish(rig.truth.NewBatch().Remove(Tier::kDevice, MakePrompt(1, 1))));
+  ASSERT_EQ(rig.Hits(prompt_), Expectation());
+  const std::uint64_t generation = rig.Status().generation;
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.StartExchangeAndAnswer();
+  EXPECT_EQ(rig.Status().generation, generation);
+  rig.Deliver(rig.PublishStore(MakePrompt(1, 1)));
+  EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
+}
+
 TEST_F(KVDirectoryReconciliation, BatchesSinceTheRequestAreComparedAndKept) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -152,22 +195,33 @@ TEST_F(KVDirectoryReconciliation, DemotedBlockThatTheSnapshotDoesNotKnowDecidesN
   EXPECT_EQ(rig.Hits(prompt_), Expectation({0, 32}));
 }
 
-TEST_F(KVDirectoryReconciliation, SnapshotFromBeforeWhatWasAppliedIsARestart) {
-  MachineRig rig;
-  rig.PublishStore(prompt_);
-  rig.PublishStore(MakePrompt(2, 1));
-  Settle(rig);
-  rig.truth.Forget();
-  rig.next_sequence = 2;  // a new life in place, one batch published, not heard
-  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
-  rig.StartExchangeAndAnswer();
-  EXPECT_FALSE(rig.Status().synchronized);
-  EXPECT_EQ(rig.Hits(prompt_), Expectation());
-  EXPECT_THAT(rig.Status().error,
-              HasSubstr("the snapshot ends at 1, but batch 2 had been applied before"));
-  ASSERT_TRUE(rig.RunUntilExchange(Millis(201)));
-  rig.StartExchangeAndAnswer();
-  EXPECT_TRUE(rig.Status().synchronized);
+// Removed blocks must not come back with an answer from before their removal.
+TEST_F(KVDirectoryReconciliation, SnapshotFromBeforeWhatWasAppliedIsADoubtAndIsNeverApplied) {
+  for (const bool covered : {false, true}) {  // the removal came live, or with a snapshot
+    MachineRig rig;
+    rig.PublishStore(prompt_);
+    const auto stale = rig.Answer();
+    if (!covered) Settle(rig);
+    const Frames removal = rig.Publish(rig.truth.NewBatch().Remove(Tier::kDevice, prompt_));
+    if (covered) {
+      Settle(rig);
+    } else {
+      rig.Deliver(removal);
+    }
+    for (int attempt = 0; attempt < 4; ++attempt) {
+      ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+      rig.Ask();
+      rig.Reply(stale);
+      EXPECT_FALSE(rig.Status().synchronized) << attempt << covered;
+      EXPECT_EQ(rig.Hits(prompt_), Expectation()) << attempt << covered;
+    }
+    EXPECT_THAT(rig.Status().error,
+                HasSubstr("the snapshot ends at 1, but batch 2 was known before"));
+    ASSERT_TRUE(rig.RunUntilExchange(Seconds(6)));
+    rig.StartExchangeAndAnswer();
+    EXPECT_TRUE(rig.Status().synchronized);
+    EXPECT_EQ(rig.Hits(prompt_), Expectation());
+  }
 }
 
 TEST_F(KVDirectoryReconciliation, TimeoutAndDamageLeaveTheStreamAsItIs) {
@@ -188,6 +242,31 @@ TEST_F(KVDirectoryReconciliation, TimeoutAndDamageLeaveTheStreamAsItIs) {
   EXPECT_TRUE(rig.Status().synchronized);
   EXPECT_EQ(rig.Status().generation, generation);
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
+}
+
+// D7: "the age of the proof"
+TEST_F(KVDirectoryReconciliation, OnlyAnAnsweredReconciliationRenewsTheProof) {
+  MachineRig rig;
+  rig.PublishStore(prompt_);
+  Settle(rig);
+  EXPECT_EQ(rig.machine->proven_at(), rig.now);
+  const auto proven = rig.now;
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.Ask();
+  rig.Run(Seconds(3));  // no answer
+  rig.Deliver(rig.PublishStore(MakePrompt(2, 1)));
+  EXPECT_EQ(rig.machine->proven_at(), proven) << "a live batch proves nothing";
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.Ask();
+  rig.Reply(Frames{"", BigEndian64(1), "\xc1"});
+  EXPECT_EQ(rig.machine->proven_at(), proven);
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.StartExchangeAndAnswer();
+  EXPECT_EQ(rig.machine->proven_at(), rig.now) << "equal";
+  rig.truth.Forget();
+  ASSERT_TRUE(rig.RunUntilExchange(Seconds(31)));
+  rig.StartExchangeAndAnswer();
+  EXPECT_EQ(rig.machine->proven_at(), rig.now) << "different";
 }
 
 TEST_F(KVDirectoryReconciliation, OverflowOfTheLogAbandonsTheComparisonOnly) {
