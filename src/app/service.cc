@@ -30,6 +30,9 @@ using std::chrono::milliseconds;
 // Leases, states and readiness are looked at this often when nothing asks for it earlier.
 constexpr milliseconds kControlPeriod{100};
 
+// How long answers of requests that are cut off get to reach their clients.
+constexpr milliseconds kLastWords{500};
+
 std::size_t LoopCount(const Settings& settings) {
   const std::size_t processors = std::max(1U, std::thread::hardware_concurrency());
   return std::clamp<std::size_t>(static_cast<std::size_t>(settings.http_server_num_threads), 1,
@@ -109,14 +112,16 @@ struct Service::Impl {
     return ports;
   }
 
-  http::ServerOptions ServerOptionsFor(std::uint16_t port, int idle_timeout_s) const {
+  http::ServerOptions ServerOptionsFor(std::uint16_t port, int idle_timeout_s) {
     http::ServerOptions options;
     options.host = settings.server_host;
     options.port = port;
     options.max_body_bytes = static_cast<std::size_t>(settings.http_max_body_bytes);
     options.idle_timeout =
         idle_timeout_s < 0 ? milliseconds(-1) : std::chrono::seconds(idle_timeout_s);
-    options.error_body = &gateway::Gateway::ErrorBody;
+    options.error_body = [this](int status, const std::string& message) {
+      return gateway.ErrorBody(status, message);
+    };
     return options;
   }
 
@@ -288,6 +293,13 @@ void Service::Impl::Stop() {
   }
   if (const std::size_t left = gateway.requests_in_flight(); left > 0) {
     base::LogWarning(base::StrCat("drain limit reached: ", left, " requests are cut off"));
+    gateway.EndAll();
+    // Their last words have to go out before the connections close; clients may be slow.
+    const auto word_deadline = clock.Now() + kLastWords;
+    base::MutexLock lock(mu);
+    while (http_server->open_connections() > 0 && clock.Now() < word_deadline) {
+      changed.WaitFor(mu, milliseconds(10));
+    }
   }
   if (http_server) http_server->Stop();
   if (rpc_server) rpc_server->Stop();

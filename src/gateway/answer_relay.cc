@@ -30,7 +30,9 @@ void AnswerRelay::OnHeaders(int status, const http::Headers& headers) {
   const std::string* type = headers_.Find("Content-Type");
   if (type != nullptr && IsMediaType(*type, "text/event-stream", {})) {
     mode_ = Mode::kEvents;
-  } else if (type == nullptr || IsMediaType(*type, "application/json", "+json")) {
+  } else if (type == nullptr ? headers.Find("Content-Length") != nullptr
+                             : IsMediaType(*type, "application/json", "+json")) {
+    // Without a type, one that does not say its length may be a stream.
     mode_ = Mode::kWhole;
   } else {
     mode_ = Mode::kBytes;

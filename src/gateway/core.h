@@ -11,6 +11,7 @@
 #include "gateway/failure_log.h"
 #include "gateway/gateway.h"
 #include "gateway/gateway_metrics.h"
+#include "gateway/live_calls.h"
 #include "gateway/request_id.h"
 
 namespace xms::gateway {
@@ -30,6 +31,7 @@ struct Core {
   DecisionLog decisions;
   FailureLog failures;
   RequestIds ids;
+  LiveCalls calls;
   std::atomic<std::uint32_t> models_cursor{0};  // whom /v1/models asks next
 };
 

@@ -73,8 +73,9 @@ std::string ErrorJsonForStatus(int status, std::string_view message) {
   for (const ErrorRow& row : kRows) {
     if (row.status == status) return Json(row, message, {});
   }
-  return Json(RowOf(status < 500 ? ErrorKind::kMalformedRequest : ErrorKind::kInternal), message,
-              {});
+  // 501 and 505: a coding or version that we do not speak, which is for the client to change.
+  const bool of_client = status < 500 || status == 501 || status == 505;
+  return Json(RowOf(of_client ? ErrorKind::kMalformedRequest : ErrorKind::kInternal), message, {});
 }
 
 http::Response ErrorResponse(const GatewayError& error) {

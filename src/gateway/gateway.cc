@@ -33,15 +33,15 @@ struct RouteRow {
 constexpr RouteRow kTable[] = {
     {"/v1/completions", Route::kCompletions, kPublic, "POST"},
     {"/v1/chat/completions", Route::kChatCompletions, kPublic, "POST"},
-    {"/v1/models", Route::kModels, kPublic, "GET"},
+    {"/v1/models", Route::kModels, kPublic, "GET, HEAD"},
     {"/v1/internal/kv-cache/query", Route::kKvCacheQuery, kPublic, "POST"},
     {"/v1/internal/heartbeat", Route::kHeartbeat, kBoth, "POST"},
-    {"/v1/internal/instances", Route::kInstances, kRpc, "GET"},
-    {"/v1/internal/routing/decisions", Route::kDecisions, kRpc, "GET"},
-    {"/v1/internal/config", Route::kConfig, kRpc, "GET"},
-    {"/health", Route::kHealth, kBoth, "GET"},
-    {"/ready", Route::kReady, kRpc, "GET"},
-    {"/metrics", Route::kMetrics, kBoth, "GET"},
+    {"/v1/internal/instances", Route::kInstances, kRpc, "GET, HEAD"},
+    {"/v1/internal/routing/decisions", Route::kDecisions, kRpc, "GET, HEAD"},
+    {"/v1/internal/config", Route::kConfig, kRpc, "GET, HEAD"},
+    {"/health", Route::kHealth, kBoth, "GET, HEAD"},
+    {"/ready", Route::kReady, kRpc, "GET, HEAD"},
+    {"/metrics", Route::kMetrics, kBoth, "GET, HEAD"},
 };
 constexpr std::string_view kInternalPrefix = "/v1/internal/";
 // One instance: the path goes on with its name.
@@ -145,7 +145,7 @@ http::Response Metrics(const Core& core) {
 }
 
 http::Response Instances(const Core& core, const http::Request& request) {
-  if (request.method == "GET") return ListInstances(core);
+  if (request.path().size() <= kInstancePrefix.size()) return ListInstances(core);
   if (const auto error = CheckRegistryWrite(request, core.options.internal_api_token)) {
     return ErrorResponse(*error);
   }
@@ -243,8 +243,14 @@ void Gateway::HandleRpcPort(std::shared_ptr<http::Exchange> exchange) {
 }
 
 std::string Gateway::ErrorBody(int status, const std::string& message) {
-  return ErrorJsonForStatus(status, message);
+  impl_->core->metrics.CountRequest(Route::kUnknown, status);
+  if (status != 413) return ErrorJsonForStatus(status, message);
+  return ErrorJsonForStatus(status,
+                            StrCat("the body is over ", impl_->core->options.http_max_body_bytes,
+                                   " bytes; send less or raise --http_max_body_bytes"));
 }
+
+void Gateway::EndAll() { impl_->core->calls.EndAll(); }
 
 std::size_t Gateway::requests_in_flight() const { return impl_->core->metrics.in_flight().load(); }
 

@@ -67,8 +67,11 @@ class Gateway {
   // RPC port: /health, /ready, /metrics, /v1/internal/heartbeat, /v1/internal/instances…,
   // /v1/internal/routing/decisions, /v1/internal/config.
   void HandleRpcPort(std::shared_ptr<http::Exchange> exchange);
-  // Body for answers which the HTTP server gives by itself (413, 400, …).
-  static std::string ErrorBody(int status, const std::string& message);
+  // Body for answers which the HTTP server gives by itself (413, 400, …), counted as requests.
+  std::string ErrorBody(int status, const std::string& message);
+  // Ends what is still in flight, so that clients learn why: streams by an error event, others by
+  // 503. Any thread; the answers go out on the requests' own loops, soon after.
+  void EndAll();
 
   std::size_t requests_in_flight() const;
 

@@ -120,8 +120,11 @@ GatewayMetrics::GatewayMetrics(MetricRegistry* registry)
                           "Requests sent to another instance after one could not be reached")),
       client_gone(MakeCounter(registry, "xms_client_disconnects_total",
                               "Clients that left before their answer was complete")),
-      decisions(registry, "xms_routing_decisions_total", "Routed requests by the policy's reason",
-                "reason", {}),
+      decisions(registry, "xms_routing_decisions_total",
+                "Routing decisions by the policy's reason, refusals and retries included", "reason",
+                {}),
+      no_credit(registry, "xms_routing_no_credit_total",
+                "Routed requests whose instance got no prefix credit, by reason", "reason", {}),
       engine_errors(registry, "xms_engine_errors_total",
                     "Calls to engines that failed, by how far they had got", "stage", {}),
       in_flight_(std::make_shared<std::atomic<std::size_t>>(0)) {

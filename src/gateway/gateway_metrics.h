@@ -88,6 +88,7 @@ class GatewayMetrics {
   observability::Counter retries;
   observability::Counter client_gone;
   CounterFamily decisions;
+  CounterFamily no_credit;  // reason: NoCreditName of the chosen instance
   CounterFamily engine_errors;
 
  private:

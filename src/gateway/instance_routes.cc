@@ -140,7 +140,10 @@ http::Response PutInstance(const Core& core, const http::Request& request, std::
   if (const auto error = ReadTtl(request, ttl)) return ErrorResponse(*error);
   auto record = model::ParseInstanceJson(decoded, request.body);
   if (!record.ok()) {
-    return ErrorResponse({ErrorKind::kInvalidValue, record.error().message, ""});
+    // The message begins with the field's name.
+    const std::string& message = record.error().message;
+    const std::string field = message.substr(0, message.find(':'));
+    return ErrorResponse({ErrorKind::kInvalidValue, message, field == "instance" ? "" : field});
   }
   const auto outcome = core.ports.registry->Put(std::move(record).value(), ttl);
   std::string body = R"({"name":)";

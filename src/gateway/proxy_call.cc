@@ -68,6 +68,11 @@ void ProxyCall::Begin() {
   exchange_->OnDisconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->OnClientGone();
   });
+  core_->calls.Enter(this, [weak = weak_from_this(), loop = &exchange_->loop()] {
+    loop->Post([weak] {
+      if (const auto self = weak.lock()) self->OnServiceStops();
+    });
+  });
   if (core_->options.request_timeout.count() >= 0) {
     deadline_ =
         exchange_->loop().PostAfter(core_->options.request_timeout, [weak = weak_from_this()] {
@@ -178,6 +183,16 @@ void ProxyCall::OnDeadline() {
           ""});
 }
 
+void ProxyCall::OnServiceStops() {
+  if (done_) return;
+  if (call_ != nullptr) call_->Cancel();
+  const GatewayError told{ErrorKind::kNoInstance, "the service is stopping", ""};
+  if (!answering_) return Refuse(told);
+  relay_.Seal();
+  Account(RowOf(told.kind).status);
+  relay_.Break(told);
+}
+
 void ProxyCall::OnClientGone() {
   if (done_) return;
   core_->metrics.client_gone.Increment();
@@ -198,6 +213,7 @@ bool ProxyCall::Account(int status) {
   done_ = true;
   deadline_.reset();
   call_.reset();
+  core_->calls.Leave(this);
   in_flight_.End();
   GatewayMetrics& metrics = core_->metrics;
   metrics.CountRequest(route_, status);

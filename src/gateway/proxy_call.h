@@ -45,6 +45,7 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   void OnEngineError(const base::Error& error, EngineStage stage);
   void OnDeadline();
   void OnClientGone();
+  void OnServiceStops();
   void Refuse(const GatewayError& error);
   void BreakOff(const base::Error& error, EngineStage stage);
   // False when the request is accounted for already.

@@ -61,7 +61,8 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   const auto input_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
   policy.Choose({table_.candidates(), input_tokens}, choice_);
   out.tokenized = prompt.tokenized;
-  Record(core, request_id, prompt, out);
+  // When nobody is left after attempts, the record of the last of them says more.
+  if (choice_.primary >= 0 || tried.empty()) Record(core, request_id, prompt, out);
   core.metrics.decision_seconds.Observe(
       std::chrono::duration<double>(core.ports.clock->Now() - begin).count());
 
@@ -92,6 +93,11 @@ void RequestRouter::Record(Core& core, const std::string& request_id, const Prom
     return;
   }
   out.ticket = core.decisions.Add(decision);
+  if (choice_.primary >= 0) {
+    const auto why = table_.candidates()[static_cast<std::size_t>(choice_.primary)].no_credit;
+    if (why != routing::NoCredit::kNone)
+      core.metrics.no_credit.Increment(routing::NoCreditName(why));
+  }
   if (prompt.tokens.empty()) return;
   std::uint32_t available = 0;
   for (std::size_t i = 0; i < table_.candidates().size(); ++i) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -19,6 +21,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kMaxDpSize = 1024;
 // No engine comes near it; keeps one record from filling memory that every reader copies.
 constexpr std::size_t kMaxStringBytes = 512;
+constexpr std::size_t kMaxHostBytes = 255;  // of a host name in DNS, with brackets to spare
 
 // The value as the sender wrote it, short enough for one line. Arrays and objects are only named:
 // dump() recurses as deep as the sender pleases.
@@ -65,10 +68,14 @@ base::Status CheckName(std::string_view name) {
   const auto refused = [&] {
     return Refused("name", Json(std::string(name)), "host:port with a port from 1 to 65535");
   };
-  if (name.size() > kMaxStringBytes) return refused();
   const std::size_t colon = name.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return refused();
-  for (const char c : name.substr(0, colon)) {
+  if (colon == std::string_view::npos || colon == 0 || colon > kMaxHostBytes) return refused();
+  // Addresses to listen on, which nobody can dial.
+  const std::string_view host = name.substr(0, colon);
+  for (const std::string_view anywhere : {"*", "0.0.0.0", "[::]", "-"}) {
+    if (host == anywhere) return refused();
+  }
+  for (const char c : host) {
     if (c <= ' ' || c == '/' || c == '"' || c == '\\' || c == 0x7f) return refused();
   }
   const std::string_view digits = name.substr(colon + 1);
@@ -79,6 +86,55 @@ base::Status CheckName(std::string_view name) {
     port = port * 10 + static_cast<unsigned>(c - '0');
   }
   if (port == 0 || port > 65535) return refused();
+  return base::Ok();
+}
+
+// Fields that are not kept here but by engines' peers: still, a wrong type makes a record unusable.
+using ItemCheck = bool (*)(const Json& item);
+base::Status CheckArray(const Json& object, const char* field, ItemCheck fits,
+                        std::string_view items) {
+  const auto found = object.find(field);
+  if (found == object.end()) return base::Ok();
+  if (!found->is_array()) return Refused(field, *found, StrCat("an array of ", items));
+  for (const Json& item : *found) {
+    if (!fits(item)) return Refused(field, item, StrCat("in the array: ", items));
+  }
+  return base::Ok();
+}
+
+bool IsNumberBelow(const Json& item, std::uint64_t bound) {
+  const auto* number = item.get_ptr<const Json::number_unsigned_t*>();
+  return number != nullptr && *number < bound;
+}
+
+// [length, …, milliseconds]; of another arity it is skipped by whoever uses it.
+bool IsProfilingPoint(const Json& item) {
+  if (!item.is_array()) return false;
+  for (const Json& value : item) {
+    if (!value.is_number()) return false;
+  }
+  return true;
+}
+
+base::Status CheckArrays(const Json& object) {
+  const auto checks = {
+      CheckArray(
+          object, "cluster_ids",
+          [](const Json& item) {
+            return item.get_ptr<const Json::number_unsigned_t*>() != nullptr;
+          },
+          "integers from 0"),
+      CheckArray(
+          object, "addrs", [](const Json& item) { return item.is_string(); }, "strings"),
+      CheckArray(
+          object, "ports", [](const Json& item) { return IsNumberBelow(item, 65536); },
+          "integers from 0 to 65535"),
+      CheckArray(object, "ttft_profiling_data", IsProfilingPoint, "arrays of numbers"),
+      CheckArray(object, "tpot_profiling_data", IsProfilingPoint, "arrays of numbers"),
+  };
+  for (const base::Status& check : checks) {
+    if (!check.ok()) return check.error();
+  }
   return base::Ok();
 }
 
@@ -114,8 +170,18 @@ base::Result<InstanceRecord> ParseInstanceJson(std::string_view name, std::strin
   if (auto named = CheckName(name); !named.ok()) return std::move(named).error();
 
   Json object;
+  std::set<std::string> keys;
+  std::string twice;
+  // Parsers differ in which of two equal keys wins.
+  const auto note_key = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1 &&
+        !keys.insert(parsed.get_ref<const std::string&>()).second && twice.empty()) {
+      twice = parsed.get_ref<const std::string&>();
+    }
+    return true;
+  };
   try {
-    object = Json::parse(json);
+    object = Json::parse(json, note_key);
   } catch (const Json::exception& exception) {
     const auto* at = dynamic_cast<const Json::parse_error*>(&exception);
     return Error{ErrorCode::kInvalidArgument,
@@ -123,6 +189,8 @@ base::Result<InstanceRecord> ParseInstanceJson(std::string_view name, std::strin
                         at != nullptr ? StrCat(" at byte ", at->byte) : std::string())};
   }
   if (!object.is_object()) return Refused("instance", object, "a JSON object");
+  if (!twice.empty()) return Refused("instance", Json(twice), "each key once");
+  if (auto arrays = CheckArrays(object); !arrays.ok()) return std::move(arrays).error();
 
   InstanceRecord record;
   record.id.name = name;

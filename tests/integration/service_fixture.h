@@ -56,7 +56,9 @@ class ServiceFixture : public ::testing::Test {
     };
     http::ServerOptions server_options;
     server_options.max_body_bytes = options.http_max_body_bytes;
-    server_options.error_body = &Gateway::ErrorBody;
+    server_options.error_body = [this](int status, const std::string& message) {
+      return gateway_->ErrorBody(status, message);
+    };
     gateway_.emplace(std::move(options), std::move(ports));
     public_server_.emplace(loops_, server_options, [this](std::shared_ptr<http::Exchange> e) {
       gateway_->HandlePublic(std::move(e));

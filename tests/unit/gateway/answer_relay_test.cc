@@ -53,6 +53,14 @@ class GatewayAnswerRelay : public ::testing::Test {
   AnswerRelay relay_{exchange_, "id-1"};
 };
 
+// An engine that streams without saying of what type must not be held back until its end.
+TEST_F(GatewayAnswerRelay, AnUntypedAnswerWithoutALengthIsRelayedAsItComes) {
+  Headers(200, nullptr);
+  EXPECT_TRUE(Body("one"));
+  EXPECT_EQ(exchange_->status, 200);
+  EXPECT_EQ(exchange_->body, "one");
+}
+
 TEST_F(GatewayAnswerRelay, AJsonAnswerGoesOutInOnePieceWithTheEnginesHeaders) {
   Headers(429, "application/json; charset=utf-8");
   EXPECT_TRUE(Body("{\"a\":"));

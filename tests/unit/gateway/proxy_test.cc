@@ -276,6 +276,36 @@ TEST_F(GatewayProxy, ModelsGoRoundTheInstancesThatCanServe) {
   EXPECT_EQ(std::count(asked.begin(), asked.end(), kA), 2);
 }
 
+// The drain limit has passed: whoever still waits learns why.
+TEST_F(GatewayProxy, AServiceThatStopsEndsWhatIsInFlightWithAWord) {
+  Register(kA);
+  Start();
+  const Client waiting = Complete();
+  const Client streaming = Complete();
+  Engine(1).Headers(200, Type("text/event-stream"));
+  Engine(1).Body("data: 1\n\n");
+  loop_.RunPosted();
+  gateway_->EndAll();
+  loop_.RunPosted();
+  EXPECT_EQ(waiting->status, 503);
+  EXPECT_NE(streaming->body.find("the service is stopping"), std::string::npos) << streaming->body;
+  EXPECT_EQ(streaming->body.find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(Engine(0).cancelled());
+  EXPECT_TRUE(Engine(1).cancelled());
+  EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+}
+
+// The record of the last attempt says more than that nobody is left.
+TEST_F(GatewayProxy, TheDecisionOfARequestThatReachedNobodyNamesItsLastAttempt) {
+  Register(kA);
+  Start();
+  const Client client = Complete();
+  Engine(0).Fail(EngineStage::kNotSent);
+  EXPECT_EQ(client->status, 502);
+  EXPECT_EQ(Decision()["instance"], kA);
+  EXPECT_EQ(Decision()["status"], 502);
+}
+
 TEST_F(GatewayProxy, ABrokenStreamIsToldAndCut) {
   Register(kA);
   Register(kB);

@@ -66,8 +66,8 @@ TEST_F(GatewayRoutes, AnotherMethodIs405WithAllow) {
     const char* allow;
   };
   for (const Row& row : {Row{"/v1/completions", "POST"}, Row{"/v1/chat/completions", "POST"},
-                         Row{"/v1/models", "GET"}, Row{"/v1/internal/kv-cache/query", "POST"},
-                         Row{"/v1/internal/heartbeat", "POST"}, Row{"/health", "GET"}}) {
+                         Row{"/v1/models", "GET, HEAD"}, Row{"/v1/internal/kv-cache/query", "POST"},
+                         Row{"/v1/internal/heartbeat", "POST"}, Row{"/health", "GET, HEAD"}}) {
     const Client client = Send(Request("PATCH", row.path));
     EXPECT_EQ(client->status, 405) << row.path;
     EXPECT_EQ(*client->headers.Find("allow"), row.allow) << row.path;
@@ -75,10 +75,31 @@ TEST_F(GatewayRoutes, AnotherMethodIs405WithAllow) {
   }
   EXPECT_EQ(*SendRpc(Request("GET", "/v1/internal/instances/a:1"))->headers.Find("allow"),
             "PUT, DELETE");
-  EXPECT_EQ(*SendRpc(Request("PUT", "/v1/internal/instances"))->headers.Find("allow"), "GET");
+  EXPECT_EQ(*SendRpc(Request("PUT", "/v1/internal/instances"))->headers.Find("allow"), "GET, HEAD");
   // Methods are compared whole.
   EXPECT_EQ(SendRpc(Request("PU", "/v1/internal/instances/a:1"))->status, 405);
   EXPECT_EQ(SendRpc(Request("", "/v1/internal/instances/a:1"))->status, 405);
+}
+
+TEST_F(GatewayRoutes, HeadWorksWhereGetDoes) {
+  Start();
+  for (const char* path : {"/health", "/metrics", "/ready", "/v1/internal/instances",
+                           "/v1/internal/routing/decisions", "/v1/internal/config"}) {
+    EXPECT_EQ(SendRpc(Request("HEAD", path))->status, 200) << path;
+  }
+  EXPECT_EQ(SendRpc(Request("HEAD", "/v1/internal/instances/a:1"))->status, 405);
+}
+
+TEST_F(GatewayRoutes, AnswersThatTheServerGivesByItselfAreCountedAndNameTheLimit) {
+  Gateway& gateway = Start({.http_max_body_bytes = 4096});
+  const Json error = Json::parse(gateway.ErrorBody(413, "body too large"))["error"];
+  EXPECT_EQ(error["code"], "body_too_large");
+  EXPECT_NE(error["message"].get<std::string>().find("4096"), std::string::npos);
+  EXPECT_NE(error["message"].get<std::string>().find("--http_max_body_bytes"), std::string::npos);
+  // A coding that we do not speak is the client's to change.
+  EXPECT_EQ(Json::parse(gateway.ErrorBody(501, "gzip"))["error"]["type"], "invalid_request_error");
+  EXPECT_TRUE(Counted(R"(xms_requests_total{route="unknown",status="413"} 1)"));
+  EXPECT_TRUE(Counted(R"(xms_requests_total{route="unknown",status="501"} 1)"));
 }
 
 TEST_F(GatewayRoutes, TheTokenIsCheckedBeforeMethodAndBody) {

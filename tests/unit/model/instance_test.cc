@@ -130,6 +130,25 @@ TEST(ModelInstance, ErrorsNameFieldValueAndWhatIsAllowed) {
   }
 }
 
+TEST(ModelInstance, FieldsThatOnlyPeersUseMustHaveTheirTypesToo) {
+  for (const char* json : {R"({"cluster_ids":"x"})", R"({"cluster_ids":[-1]})", R"({"addrs":[1]})",
+                           R"({"ports":[70000]})", R"({"ttft_profiling_data":[["a",2]]})",
+                           R"({"tpot_profiling_data":{}})", R"({"type":0,"type":1})"}) {
+    EXPECT_FALSE(ParseInstanceJson("a:1", json).ok()) << json;
+  }
+  // Another arity is skipped, and null or unknown fields of other features are nobody's business.
+  EXPECT_TRUE(ParseInstanceJson("a:1", R"({"ttft_profiling_data":[[1]],"total_phy_pages":0,
+      "model_weight_segments":null,"cluster_ids":[18446744073709551615]})")
+                  .ok());
+}
+
+TEST(ModelInstance, AddressesToListenOnAreNoNames) {
+  for (const char* name : {"*:80", "0.0.0.0:80", "[::]:80", "-:80"}) {
+    EXPECT_FALSE(ParseInstanceJson(name, "{}").ok()) << name;
+  }
+  EXPECT_FALSE(ParseInstanceJson(std::string(256, 'a') + ":80", "{}").ok());
+}
+
 TEST(ModelInstance, LongValuesAreCutInTheMessage) {
   const std::string message =
       ErrorOf(kName, R"({"incarnation_id":")" + std::string(100'000, 'x') + R"("})");
