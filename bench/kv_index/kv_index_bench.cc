@@ -459,7 +459,19 @@ BENCHMARK(BM_BytesPerResidency)
     ->Args({60'000, 64, 1})
     ->Args({70'000, 64, 1})
     ->Iterations(1)
+    ->Repetitions(1)
     ->Unit(benchmark::kMillisecond);
+// 33.5 million entries, 2 GB and half a minute: only when asked for.
+const bool kLarge = [] {
+  if (std::getenv("XMS_BENCH_LARGE") == nullptr) return false;
+  benchmark::RegisterBenchmark("BM_BytesPerResidency", BM_BytesPerResidency)
+      ->ArgNames({"blocks", "chain", "same"})
+      ->Args({262'144, 64, 0})
+      ->Iterations(1)
+      ->Repetitions(1)
+      ->Unit(benchmark::kMillisecond);
+  return true;
+}();
 
 }  // namespace
 }  // namespace xms::bench

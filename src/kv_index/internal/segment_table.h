@@ -211,8 +211,8 @@ class alignas(64) SegmentTable {
     static constexpr Size For(std::uint32_t singles, std::uint32_t shareds) {
       const std::uint32_t entries = singles + shareds;
       // Large tables pay for every unused byte, small ones rather for being replaced often.
-      const std::uint32_t slack = std::max(16u, entries < 2048 ? entries / 2 : entries / 4);
-      return {singles + slack, shareds + std::max({4u, slack / 4, shareds / 4}),
+      const std::uint32_t slack = std::max(16u, entries < 2048 ? entries / 2 : entries / 5);
+      return {singles + slack, shareds + std::max({4u, slack / 8, shareds / 5}),
               BucketsFor(entries + slack)};
     }
     constexpr bool Fits(std::uint32_t more_singles, std::uint32_t more_shareds) const {
