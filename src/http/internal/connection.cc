@@ -26,7 +26,10 @@ class ExchangeImpl final : public Exchange {
       : connection_(std::move(connection)), serial_(serial), request_(std::move(request)) {}
   ~ExchangeImpl() override {
     if (ended_.load()) return;
-    OnLoop([serial = serial_](Connection& connection) { connection.Dropped(serial); });
+    request_.body = {};
+    OnLoop([serial = serial_, request = std::move(request_)](Connection& connection) {
+      connection.Dropped(serial, request);
+    });
   }
   ExchangeImpl(const ExchangeImpl&) = delete;
   ExchangeImpl& operator=(const ExchangeImpl&) = delete;
@@ -78,7 +81,7 @@ class ExchangeImpl final : public Exchange {
 
   const std::shared_ptr<Connection> connection_;
   const std::uint64_t serial_;
-  const Request request_;
+  Request request_;  // does not change before the destructor
   // Set by the call that ends the answer, not when it takes effect: the destructor may run on the
   // loop before a call from another thread has got there.
   std::atomic<bool> ended_{false};
@@ -108,9 +111,16 @@ std::string ChunkHead(std::size_t size) {
 
 }  // namespace
 
-std::string ServerCore::ErrorBody(int status, const std::string& message) const {
-  if (options.error_body) return options.error_body(status, message);
-  return base::StrCat("{\"error\":{\"message\":\"", message, "\",\"code\":", status, "}}");
+Response ServerCore::AnswerTo(const Refusal& refusal) const {
+  const auto [status, message, request] = refusal;
+  if (options.on_refusal) {
+    Response response = options.on_refusal(refusal);
+    response.status = status;
+    return response;
+  }
+  if (options.error_body) return JsonResponse(status, options.error_body(status, message));
+  return JsonResponse(
+      status, base::StrCat("{\"error\":{\"message\":\"", message, "\",\"code\":", status, "}}"));
 }
 
 Connection::Connection(std::shared_ptr<ServerCore> core, LoopConnections& home, Socket socket)
@@ -206,7 +216,10 @@ void Connection::Consume(std::string_view fresh) {
       while (!rest.empty() && (rest.front() == '\r' || rest.front() == '\n')) rest.remove_prefix(1);
       if (rest.empty()) break;
       state_ = State::kReceiving;
+      headers_seen_ = false;
       parser_.Reset();
+      parser_.request().peer_address = peer_address_;
+      parser_.request().peer_is_loopback = peer_is_loopback_;
     }
     std::size_t used = 0;
     const Progress progress = parser_.Feed(rest, used);
@@ -217,6 +230,7 @@ void Connection::Consume(std::string_view fresh) {
         break;
       case Progress::kHeaders:
         OnHeaders();
+        if (state_ != State::kReceiving) rest = {};
         break;
       case Progress::kDone:
         if (!from_in) {
@@ -229,6 +243,8 @@ void Connection::Consume(std::string_view fresh) {
         break;
       case Progress::kFailed:
         rest = {};
+        // A declared length over the limit fails when the header is complete; the hook comes first.
+        if (parser_.failure().status == 413 && !headers_seen_ && AnsweredByHook()) break;
         Refuse(parser_.failure().status, parser_.failure().message);
         break;
     }
@@ -243,7 +259,8 @@ void Connection::Consume(std::string_view fresh) {
   // The parser takes headers and body bytes as they come; what it leaves is part of a chunk header
   // or a trailer.
   if (state_ == State::kReceiving && in_.size() > core_->options.max_header_bytes) {
-    Refuse(431, "chunk header or trailer too large");
+    Refuse(431, base::StrCat("a chunk header or the trailer is larger than ",
+                             core_->options.max_header_bytes, " bytes"));
   }
   if (state_ == State::kClosed) return;
   if (state_ == State::kIdle && in_.empty() && in_.capacity() > kMostPipelined) in_ = {};
@@ -252,6 +269,8 @@ void Connection::Consume(std::string_view fresh) {
 }
 
 void Connection::OnHeaders() {
+  headers_seen_ = true;
+  if (AnsweredByHook()) return;
   if (!parser_.expects_continue() || !parser_.has_body()) return;
   Outgoing go_on;
   go_on.head = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -268,20 +287,31 @@ void Connection::Dispatch() {
   answer_.http_1_0 = parser_.is_http_1_0();
   Request request = std::move(parser_.request());
   answer_.head_only = request.method == "HEAD";
-  request.peer_address = peer_address_;
-  request.peer_is_loopback = peer_is_loopback_;
   core_->handler(std::make_shared<ExchangeImpl>(shared_from_this(), serial_, std::move(request)));
 }
 
-void Connection::Refuse(int status, const std::string& message) {
+bool Connection::AnsweredByHook() {
+  if (!core_->options.on_headers) return false;
+  std::optional<Response> response = core_->options.on_headers(parser_.request());
+  if (!response) return false;
+  AnswerUnhandled(std::move(*response));
+  return true;
+}
+
+void Connection::Refuse(int status, std::string message) {
+  parser_.request().body = {};
+  AnswerUnhandled(core_->AnswerTo({status, std::move(message), parser_.request()}));
+}
+
+void Connection::AnswerUnhandled(Response response) {
   state_ = State::kAnswering;
   receiving_since_.reset();
   ++serial_;
   answer_ = Answer{};
   answer_.request_cut_off = true;
+  answer_.head_only = parser_.request().method == "HEAD";
   in_.clear();
-  const Response response = JsonResponse(status, core_->ErrorBody(status, message));
-  CompleteAnswer(status, response.headers, response.body);
+  CompleteAnswer(response.status, response.headers, std::move(response.body));
 }
 
 bool Connection::IsCurrent(std::uint64_t serial, Phase phase) const {
@@ -420,12 +450,12 @@ void Connection::OnDisconnect(std::uint64_t serial, std::function<void()> gone) 
   }
 }
 
-void Connection::Dropped(std::uint64_t serial) {
+void Connection::Dropped(std::uint64_t serial, const Request& request) {
   if (state_ != State::kAnswering || serial != serial_) return;
   if (answer_.phase == Phase::kStreaming) {
     Abort(serial);
   } else if (answer_.phase == Phase::kOpen) {
-    Send(serial, JsonResponse(500, core_->ErrorBody(500, "the request was not answered")));
+    Send(serial, core_->AnswerTo({500, "the request was not answered", request}));
   }
 }
 

@@ -53,7 +53,7 @@ struct ServerCore {
   std::atomic<bool> draining{false};  // answers end their connection
   std::atomic<bool> stopped{false};   // no new connection
 
-  std::string ErrorBody(int status, const std::string& message) const;
+  Response AnswerTo(const Refusal& refusal) const;
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {
@@ -75,7 +75,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Finish(std::uint64_t serial);
   void Abort(std::uint64_t serial);
   void OnDisconnect(std::uint64_t serial, std::function<void()> gone);
-  void Dropped(std::uint64_t serial);
+  void Dropped(std::uint64_t serial, const Request& request);
 
  private:
   enum class State : std::uint8_t {
@@ -112,7 +112,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Consume(std::string_view fresh);
   void OnHeaders();
   void Dispatch();
-  void Refuse(int status, const std::string& message);
+  bool AnsweredByHook();
+  void Refuse(int status, std::string message);
+  void AnswerUnhandled(Response response);
   void CompleteAnswer(int status, const Headers& headers, std::string body);
   void Push(Outgoing outgoing);
   void Flush();
@@ -139,6 +141,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool peer_ended_ = false;
   std::string in_;  // received, not consumed
   RequestParser parser_;
+  bool headers_seen_ = false;  // of the request that is received
   std::optional<SteadyTime> receiving_since_;
   SteadyTime idle_since_;
   SteadyTime write_progress_;  // when the kernel last took bytes

@@ -10,6 +10,8 @@
 #include <boost/beast/http/error.hpp>
 #include <utility>
 
+#include "base/str_cat.h"
+
 namespace xms::http::internal {
 namespace {
 
@@ -104,6 +106,8 @@ class RequestParser::Message final : public beast_http::basic_parser<true> {
   explicit Message(std::size_t max_header_bytes, std::size_t max_body_bytes) {
     header_limit(static_cast<std::uint32_t>(std::min<std::size_t>(max_header_bytes, UINT32_MAX)));
     body_limit(max_body_bytes);
+    request.method.clear();  // not known before the first line is
+    request.target.clear();
   }
 
   Request request;
@@ -270,7 +274,14 @@ void RequestParser::Reset() {
 }
 
 Progress RequestParser::Feed(std::string_view bytes, std::size_t& used) {
-  return FeedMessage(*message_, bytes, header_, max_header_bytes_, used, failure_);
+  const Progress progress =
+      FeedMessage(*message_, bytes, header_, max_header_bytes_, used, failure_);
+  if (progress == Progress::kFailed && failure_.status == 413) {
+    failure_.message = base::StrCat("the body is larger than ", max_body_bytes_, " bytes");
+  } else if (progress == Progress::kFailed && failure_.status == 431) {
+    failure_.message = base::StrCat("the header is larger than ", max_header_bytes_, " bytes");
+  }
+  return progress;
 }
 
 bool RequestParser::keep_alive() const { return message_->keep_alive(); }
