@@ -97,6 +97,10 @@ std::shared_ptr<HttpClient::Call> HttpClient::Fetch(
   return call;
 }
 
+std::uint64_t HttpClient::repeated_requests() const {
+  return impl_->core->repeats.load(std::memory_order_relaxed);
+}
+
 bool ParseAddress(std::string_view text, Address& out) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;

@@ -8,7 +8,9 @@
 //             comes.
 // Pooling     Idle connections are kept per address up to max_idle_per_host and reused. A request
 //             on a kept connection that the peer closed before any byte of the answer is sent once
-//             more on a new one.
+//             more on a new one if that cannot begin it twice: GET and HEAD, one that was not
+//             written whole, one of which the peer had received nothing when it closed. Any other
+//             fails with kSent.
 // Failure     Everything ends in exactly one on_end or on_error, and nothing after Cancel.
 // Bounds      Headers and, through pause, body: the next bytes are read only after the last
 //             chunk's `resume` was called. A resume that is dropped instead holds the call until
@@ -88,6 +90,9 @@ class HttpClient {
   std::shared_ptr<Call> Fetch(const Address& to, Request request, CallOptions options,
                               std::size_t max_body_bytes,
                               std::function<void(base::Result<Response>)> done);
+
+  // Requests that were sent once more, see Pooling. Any thread.
+  std::uint64_t repeated_requests() const;
 
  private:
   struct Impl;

@@ -331,13 +331,22 @@ void ClientCall::Resume(std::uint64_t chunk) {
   connection_->WaitReadable();
 }
 
+bool ClientCall::MayRepeat(bool orderly) const {
+  // Asking twice for these changes nothing.
+  if (request_.method == "GET" || request_.method == "HEAD") return true;
+  // Nobody begins a request of which a part is missing.
+  if (sent_ < whole_) return true;
+  // The peer's end confirms what it had received by then. When that is nothing of this request, it
+  // closed before the request came. A reset confirms nothing.
+  return orderly && Unconfirmed(connection_->fd()) >= sent_;
+}
+
 void ClientCall::OnBroken(bool orderly) {
   const auto self = shared_from_this();
   if (stage_ != CallStage::kAnswering) {
-    if (kept_) {
-      // Closed while it lay in the pool, or before the peer looked at this request: once more, on a
-      // connection that nobody has used.
+    if (kept_ && MayRepeat(orderly)) {
       kept_ = false;
+      client_->repeats.fetch_add(1, std::memory_order_relaxed);
       std::exchange(connection_, nullptr)->Close();
       Connect();
       return;

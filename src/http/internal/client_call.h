@@ -12,6 +12,7 @@
 //             Callbacks run from the loop, never from inside Start, Cancel or resume.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <functional>
@@ -67,6 +68,7 @@ class ClientConnection final : public std::enable_shared_from_this<ClientConnect
 struct ClientCore : std::enable_shared_from_this<ClientCore> {
   LoopImpl& loop;
   const ClientOptions options;
+  std::atomic<std::uint64_t> repeats{0};
   bool closed = false;
   std::map<std::string, std::vector<std::shared_ptr<ClientConnection>>, std::less<>> idle;
   std::unordered_set<std::shared_ptr<ClientCall>> calls;  // in flight
@@ -103,6 +105,8 @@ class ClientCall final : public HttpClient::Call, public std::enable_shared_from
   void DeliverHeaders();
   void DeliverBody(std::string chunk);
   void Resume(std::uint64_t chunk);
+  // Whether the request on this kept connection certainly was not begun, or harmlessly.
+  bool MayRepeat(bool orderly) const;
   void OnBroken(bool orderly);
   void Complete();
   void Leave();

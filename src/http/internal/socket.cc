@@ -1,7 +1,9 @@
 #include "http/internal/socket.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -65,6 +67,11 @@ IoResult WriteSome(int fd, const std::string_view* pieces, std::size_t pieces_co
     if (errno == EINTR) continue;
     return IsWouldBlock(errno) ? IoResult::kWouldBlock : IoResult::kBroken;
   }
+}
+
+std::size_t Unconfirmed(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void TuneSocket(int fd) {

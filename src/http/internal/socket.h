@@ -39,6 +39,9 @@ constexpr std::size_t kMostPieces = 16;
 IoResult WriteSome(int fd, const std::string_view* pieces, std::size_t pieces_count,
                    std::size_t& count);
 
+// Bytes written that the peer's kernel has not confirmed; 0 when that is unknown.
+std::size_t Unconfirmed(int fd);
+
 // No delay for small writes; keep-alive probes notice within about a minute that a silent peer's
 // machine vanished.
 void TuneSocket(int fd);

@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,6 +14,7 @@
 #include <vector>
 
 #include "http/client.h"
+#include "http/internal/socket.h"
 #include "tests/unit/http/client_fixture.h"
 #include "tests/unit/http/raw_client.h"
 #include "tests/unit/http/server_harness.h"
@@ -61,17 +66,15 @@ class HttpClientRetry : public HttpClientTest, public ::testing::WithParamInterf
 INSTANTIATE_TEST_SUITE_P(HttpClientRetry, HttpClientRetry, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "Reset" : "Close"; });
 
-TEST_P(HttpClientRetry, ARequestOnAKeptConnectionThatBreaksUnansweredIsSentOnceMore) {
+TEST_P(HttpClientRetry, AGetOnAKeptConnectionThatBreaksUnansweredIsSentOnceMore) {
   RawServer server;
   Start(server.port());
   auto peer = server.Accept();
   peer.ReadRequest();
   peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
   ASSERT_TRUE(Ended());
-  Request request;
-  request.method = "POST";
-  request.body = std::string(200 * kKiB, 'b');
-  Start(server.port(), request);
+  EXPECT_EQ(client_->repeated_requests(), 0u);
+  Start(server.port());
   const std::string first = peer.ReadRequest();
   GetParam() ? peer.Reset() : peer.Close();
   auto next = server.Accept();
@@ -80,6 +83,81 @@ TEST_P(HttpClientRetry, ARequestOnAKeptConnectionThatBreaksUnansweredIsSentOnceM
   ASSERT_TRUE(Ended());
   EXPECT_EQ(error(), "");
   EXPECT_EQ(body(), "ok");
+  EXPECT_EQ(client_->repeated_requests(), 1u);
+}
+
+Request Post(std::string body) {
+  Request request;
+  request.method = "POST";
+  request.body = std::move(body);
+  return request;
+}
+
+// A generation may have begun; a second one would cost as much again.
+TEST_P(HttpClientRetry, APostThatThePeerHasTakenIsNotSentAgain) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  peer.ReadRequest();
+  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  Start(server.port(), Post(Filler(200 * kKiB)));
+  EXPECT_NE(peer.ReadRequest(), "");
+  GetParam() ? peer.Reset() : peer.Close();
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(error().find("unavailable: "), 0u) << error();
+  EXPECT_EQ(stage(), CallStage::kSent);
+  EXPECT_TRUE(server.NobodyWaits()) << "it was sent twice";
+  EXPECT_EQ(client_->repeated_requests(), 0u);
+}
+
+TEST_P(HttpClientRetry, APostOfWhichAPartIsMissingIsSentOnceMore) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  peer.ReadRequest();
+  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  // More than the kernels hold, and the peer takes none of it.
+  Start(server.port(), Post(Filler(32 * kMiB)));
+  GetParam() ? peer.Reset() : peer.Close();
+  auto next = server.Accept();
+  EXPECT_GT(next.ReadRequest().size(), 32 * kMiB);
+  next.Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(error(), "");
+  EXPECT_EQ(body(), "ok");
+  EXPECT_EQ(client_->repeated_requests(), 1u);
+}
+
+// What a peer that had closed before the request came is told by. The client looks at a kept
+// connection immediately before it writes, so a test cannot get in between: two bare sockets.
+TEST(HttpClientUnconfirmed, IsEverythingForAPeerThatHadClosedAndNothingForOneThatHadRead) {
+  for (const bool had_closed : {true, false}) {
+    SCOPED_TRACE(had_closed ? "closed, then written to" : "read, then closed");
+    boost::asio::io_context context;
+    using boost::asio::ip::tcp;
+    tcp::acceptor acceptor(context, {boost::asio::ip::address_v4::loopback(), 0});
+    tcp::socket ours(context);
+    ours.connect(acceptor.local_endpoint());
+    tcp::socket peer = acceptor.accept();
+    if (had_closed) {
+      peer.close();
+      ours.wait(tcp::socket::wait_read);
+    }
+    const std::string request = "POST / HTTP/1.1\r\n\r\n";
+    ASSERT_EQ(ours.send(boost::asio::buffer(request)), request.size());
+    if (!had_closed) {
+      std::string taken(request.size(), ' ');
+      ASSERT_EQ(boost::asio::read(peer, boost::asio::buffer(taken)), request.size());
+      peer.close();
+      ours.wait(tcp::socket::wait_read);
+    }
+    char byte = 0;
+    std::size_t count = 0;
+    EXPECT_EQ(internal::ReadSome(ours.native_handle(), &byte, 1, count), internal::IoResult::kEnd);
+    EXPECT_EQ(internal::Unconfirmed(ours.native_handle()), had_closed ? request.size() : 0u);
+  }
 }
 
 TEST_P(HttpClientRetry, TheSecondTryIsTheLast) {
