@@ -139,7 +139,9 @@ class StreamMachine {
   // The lowest next sequence that a snapshot asked for now may have: a process does not forget what
   // it has published, and another one cannot be on this connection (D2, D6).
   std::uint64_t Floor() const;
-  std::string DescribeStale() const;  // the snapshot that came is below it
+  // The snapshot that came is below it: a doubt, and never applied.
+  void SnapshotIsStale(base::SteadyTime now);
+  std::string DescribeStale() const;
 
   // --- reconciliation
   void StartReconciliation(base::SteadyTime now);

@@ -67,11 +67,17 @@ std::string StreamMachine::CheckBuffer(std::uint64_t next, ExchangeOutcome& outc
   return "";
 }
 
+void StreamMachine::SnapshotIsStale(SteadyTime now) {
+  CountExchange(ExchangeOutcome::kBehind);
+  Fault(DescribeStale(), now);
+  // Perhaps it is another life after all; then a full batch of the old one may still be on its way.
+  snapshot_seen_ = false;
+}
+
 void StreamMachine::FinishRecovery(SteadyTime now) {
   const std::uint64_t next = snapshot_.next();
   if (next < floor_at_request_) {
-    CountExchange(ExchangeOutcome::kBehind);
-    Fault(DescribeStale(), now);
+    SnapshotIsStale(now);
     return;
   }
   zero_may_come_ = next == 1 && snapshot_.IsEmpty();
@@ -167,8 +173,7 @@ void StreamMachine::StartReconciliation(SteadyTime now) {
 void StreamMachine::FinishReconciliation(SteadyTime now) {
   const std::uint64_t next = snapshot_.next();
   if (next < floor_at_request_) {
-    CountExchange(ExchangeOutcome::kBehind);
-    Fault(DescribeStale(), now);
+    SnapshotIsStale(now);
   } else if (next > next_) {
     holding_ = true;
     hold_until_ = now + kHold;
