@@ -251,6 +251,12 @@ std::uint16_t HttpServer::port() const { return impl_->port; }
 void HttpServer::StopAccepting() {
   impl_->core->draining.store(true);
   RunOn(*impl_->accepting_loop, [&] { impl_->CloseListener(); });
+  for (const auto& home : impl_->core->loops) {
+    RunOn(*home->loop, [&] {
+      const auto open = std::vector(home->open.begin(), home->open.end());
+      for (const auto& connection : open) connection->CloseIfIdle();
+    });
+  }
 }
 
 void HttpServer::Stop() {

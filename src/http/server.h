@@ -105,8 +105,9 @@ class HttpServer {
   // StopAccepting or Stop: the same port opens anew.
   base::Status Start();
   std::uint16_t port() const;  // after Bind or Start
-  // Closes the listener; exchanges in flight go on, and every answer from now on ends its
-  // connection.
+  // Closes the listener and the connections on which nothing has been asked; exchanges in flight
+  // and requests that are coming in go on, and every answer from now on ends its connection. Never
+  // on a loop's own thread.
   void StopAccepting();
   // Closes the listener and every connection; OnDisconnect fires for those in flight, and has been
   // called when this returns. May be called twice, never on a loop's own thread.

@@ -16,6 +16,9 @@ namespace {
 
 // Pipelined bytes that are taken while an answer is being made; then the client has to wait.
 constexpr std::size_t kMostPipelined = std::size_t{16} * 1024;
+// How often a client that has to wait is looked at. Its bytes in the kernel keep the socket readable,
+// so that no wait would tell its end.
+constexpr std::chrono::milliseconds kEndCheck{100};
 // How long a client may take to read the last answer and close.
 constexpr std::chrono::seconds kLingerTime{5};
 
@@ -184,7 +187,7 @@ void Connection::OnReadable() {
       return;
     case State::kAnswering:
       in_.append(fresh);
-      if (in_.size() < kMostPipelined) WaitReadable();
+      KeepReading();
       return;
     case State::kLingering:
       WaitReadable();
@@ -201,6 +204,30 @@ void Connection::OnEnd() {
     return;
   }
   Close(false);
+}
+
+void Connection::KeepReading() {
+  if (state_ == State::kAnswering && in_.size() >= kMostPipelined) {
+    WatchForEnd();
+  } else {
+    WaitReadable();
+  }
+}
+
+void Connection::WatchForEnd() {
+  if (end_check_ || peer_ended_) return;
+  if (HasEnded(socket_->native_handle())) {
+    OnEnd();
+    return;
+  }
+  end_check_ = loop_.PostAfter(kEndCheck, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->state_ == State::kClosed) return;
+    self->end_check_.reset();
+    if (self->state_ == State::kAnswering && self->in_.size() >= kMostPipelined) {
+      self->WatchForEnd();
+    }
+  });
 }
 
 void Connection::Consume(std::string_view fresh) {
@@ -265,7 +292,7 @@ void Connection::Consume(std::string_view fresh) {
   if (state_ == State::kClosed) return;
   if (state_ == State::kIdle && in_.empty() && in_.capacity() > kMostPipelined) in_ = {};
   SetDeadline();
-  if (state_ != State::kAnswering || in_.size() < kMostPipelined) WaitReadable();
+  KeepReading();
 }
 
 void Connection::OnHeaders() {
@@ -518,7 +545,12 @@ void Connection::WaitWritable() {
 
 void Connection::OnAnswerWritten() {
   answer_.gone = nullptr;
-  if (!answer_.keep_alive) {
+  // The next requests of a client that left meanwhile are not begun.
+  const bool has_left =
+      !pumping_ && in_.size() >= kMostPipelined && HasEnded(socket_->native_handle());
+  // An answer that was begun before may have promised another one; there will be no idle time.
+  const bool drained = !pumping_ && in_.empty() && core_->draining.load(std::memory_order_relaxed);
+  if (!answer_.keep_alive || has_left || drained) {
     EndConnection();
     return;
   }
@@ -576,6 +608,11 @@ void Connection::Defer(std::function<void(bool)> done, bool ok) {
   if (done) loop_.Post([done = std::move(done), ok] { done(ok); });
 }
 
+void Connection::CloseIfIdle() {
+  if (state_ != State::kIdle || !in_.empty()) return;
+  if (Peek(socket_->native_handle()) != IoResult::kBytes) Close(false);
+}
+
 void Connection::Close(bool callbacks_now) {
   if (state_ == State::kClosed) return;
   const bool was_open = state_ == State::kAnswering && answer_.phase != Phase::kComplete;
@@ -585,6 +622,7 @@ void Connection::Close(bool callbacks_now) {
   home_.count.fetch_sub(1, std::memory_order_relaxed);
   core_->open.fetch_sub(1, std::memory_order_relaxed);
   timer_.Stop();
+  end_check_.reset();
   boost::system::error_code ignored;
   socket_->close(ignored);
   socket_.reset();

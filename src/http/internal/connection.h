@@ -7,8 +7,9 @@
 //             closed one lives until the last of them lets go. After Close a connection touches
 //             neither loop nor socket.
 // Invariants  C1  At most one wait for reading and one for writing is pending.
-//             C2  While an answer is made, reading goes on until kMostPipelined bytes are kept, so
-//                 a client that leaves is noticed; what it sent is its next request.
+//             C2  While an answer is made, reading goes on until kMostPipelined bytes are kept;
+//                 from then on the end is looked for every kEndCheck. So a client that leaves is
+//                 noticed; what it sent is its next request.
 //             C3  What an exchange handed in is called from the loop's queue, never from inside
 //                 one of its methods.
 // Failure     A client that ends its side of the connection has left: before or while it is
@@ -66,6 +67,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // loop's queue.
   void Close(bool callbacks_now);
 
+  // Ends it if nothing of a request has come.
+  void CloseIfIdle();
+
   EventLoop& loop() { return loop_; }
 
   // Of exchanges. `serial` names the request; a call for one that is over changes nothing.
@@ -109,6 +113,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void WaitReadable();
   void OnReadable();
   void OnEnd();
+  void KeepReading();
+  void WatchForEnd();
   void Consume(std::string_view fresh);
   void OnHeaders();
   void Dispatch();
@@ -139,7 +145,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool writing_ = false;  // a wait is pending
   bool pumping_ = false;  // Consume is on the stack
   bool peer_ended_ = false;
-  std::string in_;  // received, not consumed
+  std::unique_ptr<EventLoop::Timer> end_check_;  // while too much is here to read on
+  std::string in_;                               // received, not consumed
   RequestParser parser_;
   bool headers_seen_ = false;  // of the request that is received
   std::optional<SteadyTime> receiving_since_;

@@ -3,6 +3,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -67,6 +68,11 @@ IoResult WriteSome(int fd, const std::string_view* pieces, std::size_t pieces_co
     if (errno == EINTR) continue;
     return IsWouldBlock(errno) ? IoResult::kWouldBlock : IoResult::kBroken;
   }
+}
+
+bool HasEnded(int fd) {
+  pollfd watched{fd, POLLRDHUP, 0};
+  return ::poll(&watched, 1, 0) > 0;
 }
 
 std::size_t Unconfirmed(int fd) {

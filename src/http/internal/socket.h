@@ -39,6 +39,8 @@ constexpr std::size_t kMostPieces = 16;
 IoResult WriteSome(int fd, const std::string_view* pieces, std::size_t pieces_count,
                    std::size_t& count);
 
+// Whether the peer has ended its side or reset, even though bytes may lie before that.
+bool HasEnded(int fd);
 // Bytes written that the peer's kernel has not confirmed; 0 when that is unknown.
 std::size_t Unconfirmed(int fd);
 

@@ -93,6 +93,24 @@ TEST_P(HttpServerDisconnect, IsToldThoughTheNextRequestIsAlreadyHere) {
   EXPECT_TRUE(harness.HoldsNone()) << "the second request was never begun";
 }
 
+// More than the server takes while it answers: what it left in the kernel hides the end.
+TEST_P(HttpServerDisconnect, IsToldThoughMoreRequestsAreHereThanAreRead) {
+  ServerHarness harness;
+  RawClient client(harness.port());
+  std::string requests = Get("/hold");
+  while (requests.size() < 64 * kKiB) requests += Get("/size", "X: " + Filler(1000) + "\r\n");
+  client.Send(requests);
+  const auto held = harness.NextHeld();
+  std::atomic<int> gone{0};
+  held->OnDisconnect([&] { ++gone; });
+  RunOn(held->loop(), [] {});
+  EXPECT_EQ(gone, 0);
+  Do(GetParam(), client);
+  EXPECT_TRUE(WaitFor("OnDisconnect is called", [&] { return gone == 1; }));
+  EXPECT_EQ(harness.server().open_connections(), 0u);
+  EXPECT_EQ(harness.requests(), 1) << "nothing of what it had sent further was begun";
+}
+
 TEST_P(HttpServerDisconnect, IsToldWhenItHappenedBeforeAnybodyAsked) {
   ServerHarness harness;
   RawClient client(harness.port());

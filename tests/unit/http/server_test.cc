@@ -332,8 +332,12 @@ TEST(HttpServer, StopAcceptingClosesThePortAndLetsAnswersEnd) {
   RawClient idle(harness.port());
   idle.Send(Get("/echo"));
   EXPECT_EQ(StatusOf(idle.ReadResponse()), 200);
+  RawClient coming(harness.port());
+  coming.Send("GET /ec");
   const std::uint16_t port = harness.port();
+  ASSERT_TRUE(WaitFor("accepted", [&] { return harness.server().open_connections() == 3; }));
   harness.server().StopAccepting();
+  EXPECT_EQ(idle.ReadAll(), "") << "nothing was asked there, and nothing shall be";
   {
     HttpServer successor(harness.pool(), {.port = port}, [](const auto&) {});
     EXPECT_TRUE(successor.Start().ok()) << "the port is free while answers are under way";
@@ -342,8 +346,20 @@ TEST(HttpServer, StopAcceptingClosesThePortAndLetsAnswersEnd) {
   const std::string response = busy.ReadAll();
   EXPECT_EQ(BodyOf(response), "late");
   EXPECT_NE(response.find("Connection: close"), std::string::npos);
-  idle.Send(Get("/echo"));
-  EXPECT_EQ(StatusOf(idle.ReadAll()), 200) << "answered once more, then closed";
+  coming.Send("ho HTTP/1.1\r\nHost: test\r\n\r\n");
+  EXPECT_EQ(StatusOf(coming.ReadAll()), 200) << "answered, then closed";
+  EXPECT_TRUE(WaitFor("drained", [&] { return harness.server().open_connections() == 0; }));
+}
+
+TEST(HttpServer, StopAcceptingEndsAConnectionWhoseAnswerIsStillOnItsWay) {
+  ServerHarness harness;
+  RawClient client(harness.port(), {.receive_buffer = 16384});
+  client.Send(Get("/hold"));
+  const auto held = harness.NextHeld();
+  held->Send({.body = Filler(16 * kMiB)});
+  RunOn(held->loop(), [] {});
+  harness.server().StopAccepting();
+  EXPECT_EQ(BodyOf(client.ReadAll()).size(), 16 * kMiB);
   EXPECT_TRUE(WaitFor("drained", [&] { return harness.server().open_connections() == 0; }));
 }
 
