@@ -9,11 +9,13 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "kv_directory/recovery/stream_metrics.h"
+#include "kv_directory/streams/resolver.h"
 #include "kv_directory/streams/snapshot_gate.h"
 #include "kv_directory/streams/stream_thread.h"
 #include "kv_directory/streams/wakeup.h"
@@ -24,8 +26,10 @@ namespace {
 using base::StrCat;
 using std::chrono::milliseconds;
 
-// How soon to try again when a stream could not be opened, its slot still being cleared.
+// How soon to try again when no slot was free, or streams could not be had for other reasons.
 constexpr milliseconds kSlotRetry{50};
+// How soon to look again at streams that are ending.
+constexpr milliseconds kEndingRetry{10};
 // Static streams are planned once; this is only how often the thread looks up when nothing is open.
 constexpr milliseconds kStaticRefresh{60'000};
 constexpr int kIoThreads = 2;
@@ -62,13 +66,43 @@ struct Directory::Impl {
         slot_waits(
             registry.AddCounter("xms_kv_stream_slot_waits_total",
                                 "Streams that had to wait for a slot of the index to be cleared.")),
+        oldest_proof(registry.AddGauge(
+            "xms_kv_stream_oldest_proof_seconds",
+            "Longest time since a snapshot agreed with a synchronized stream or was applied.")),
         gate({}, random()),
         shared{.limits = config.limits,
                .clock = with_clock,
                .gate = gate,
+               .resolver = resolver,
                .metrics = stream_metrics,
                .synchronized = registry.AddGauge("xms_kv_streams_synchronized",
-                                                 "Streams that are credited now.")} {}
+                                                 "Streams that are credited now.")},
+        reader(std::make_shared<Reader>()) {
+    {
+      base::MutexLock lock(reader->mu);
+      reader->directory = this;
+    }
+    registry.AddCollector([reader = reader] {
+      base::MutexLock lock(reader->mu);
+      if (reader->directory != nullptr) reader->directory->ShowOldestProof();
+    });
+  }
+
+  ~Impl() {
+    base::MutexLock lock(reader->mu);
+    reader->directory = nullptr;
+  }
+
+  // Whoever reads the metrics.
+  void ShowOldestProof() {
+    const base::SteadyTime now = shared.clock.Now();
+    base::Duration oldest{};
+    base::MutexLock lock(mu);
+    for (const auto& [key, stream] : streams) {
+      if (stream->synchronized()) oldest = std::max(oldest, now - stream->proven_at());
+    }
+    oldest_proof.Set(std::chrono::duration<double>(oldest).count());
+  }
 
   void Start() {
     if (thread.joinable() || !config.enabled()) return;
@@ -99,7 +133,9 @@ struct Directory::Impl {
       excluded.clear();
       wanted = 0;
     }
-    End(std::move(ending));
+    for (auto& [key, stream] : ending) leaving.push_back(std::move(stream));
+    for (const auto& stream : leaving) stream->RequestStop();
+    leaving.clear();
     planned_gauge.Set(0);
     excluded_gauge.Set(0);
     zmq_ctx_term(shared.zmq_context);
@@ -110,9 +146,8 @@ struct Directory::Impl {
   void Refresh() {
     for (;;) {
       const bool waiting = PlanOnce();
-      const milliseconds pause =
-          waiting ? kSlotRetry
-                  : (config.discovery ? config.discovery->refresh_interval : kStaticRefresh);
+      milliseconds pause = config.discovery ? config.discovery->refresh_interval : kStaticRefresh;
+      if (waiting) pause = leaving.empty() ? kSlotRetry : kEndingRetry;
       base::MutexLock lock(mu);
       const auto until = std::chrono::steady_clock::now() + pause;
       while (!stopping && !refresh_soon) {
@@ -125,7 +160,7 @@ struct Directory::Impl {
     }
   }
 
-  // True: some stream has to wait for a slot.
+  // True: some stream could not be opened yet. Never waits for one that ends.
   bool PlanOnce() {
     StreamPlan plan;
     if (config.discovery) {
@@ -160,10 +195,19 @@ struct Directory::Impl {
                            specs.contains(key) ? "replaced, its process or address has changed"
                                                : "ended, its instance is gone or not subscribed"));
     }
-    // What a stream believed ends with it: its successor under the same name begins with nothing.
-    End(std::move(ending));
+    for (auto& [key, stream] : ending) {
+      stream->RequestStop();
+      leaving.push_back(std::move(stream));
+    }
+    std::erase_if(leaving, [](const auto& stream) { return stream->ended(); });
     bool waiting = false;
-    for (const StreamSpec* spec : missing) waiting = !Open(*spec) || waiting;
+    for (const StreamSpec* spec : missing) {
+      // What a stream believed ends with it: its successor under the same name begins with nothing.
+      const bool named = std::any_of(leaving.begin(), leaving.end(), [&](const auto& stream) {
+        return stream->spec().key == spec->key;
+      });
+      waiting = named || !Open(*spec) || waiting;
+    }
     return waiting;
   }
 
@@ -188,12 +232,6 @@ struct Directory::Impl {
     return true;
   }
 
-  // All at once, then each in turn: the slowest one is what it takes.
-  static void End(Streams ending) {
-    for (auto& [key, stream] : ending) stream->RequestStop();
-    ending.clear();
-  }
-
   void NoteExcluded(const std::vector<Excluded>& now) {
     std::vector<Excluded> before;
     {
@@ -214,8 +252,10 @@ struct Directory::Impl {
   const observability::Gauge planned_gauge;
   const observability::Gauge excluded_gauge;
   const observability::Counter slot_waits;
+  const observability::Gauge oldest_proof;
   std::random_device random;  // seeds only: the owner's before Start, then the refresh thread's
   SnapshotGate gate;
+  Resolver resolver;
   StreamThread::Shared shared;
 
   mutable base::Mutex mu;
@@ -227,6 +267,17 @@ struct Directory::Impl {
   std::vector<Excluded> excluded XMS_GUARDED_BY(mu);
   // Changed by the refresh thread, and by Stop once that has ended.
   Streams streams XMS_GUARDED_BY(mu);
+
+  // Streams that were told to stop and may still be clearing their bits. The refresh thread's, and
+  // Stop's once that has ended.
+  std::vector<std::unique_ptr<StreamThread>> leaving;
+
+  // What outlives the directory in the registry.
+  struct Reader {
+    base::Mutex mu;
+    Impl* directory XMS_GUARDED_BY(mu) = nullptr;
+  };
+  const std::shared_ptr<Reader> reader;
 
   std::jthread thread;  // the refresh thread
 };

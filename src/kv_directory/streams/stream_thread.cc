@@ -43,6 +43,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       ServeExchange();
       const SteadyTime now = shared_.clock.Now();
       if (now >= machine_.NextTick()) machine_.OnTick(now);
+      owner_.proven_at_.store(machine_.proven_at(), std::memory_order_relaxed);
       ShowSynchrony(machine_.synchronized());
     }
     exchange_.Close();
@@ -53,13 +54,13 @@ class StreamThread::Loop final : public StreamMachine::Actions {
   // --- StreamMachine::Actions: sockets only, never back into the machine.
   void OpenSubscription() override {
     subscription_.Open(shared_.zmq_context, LinkOptions(Link::Kind::kSubscription),
-                       subscription_address_);
+                       subscription_address_, shared_.resolver, owner_.wakeup_);
   }
   void CloseSubscription() override { subscription_.Close(); }
   void OpenExchange() override {
     // The address that took the subscription is the first to be tried.
     exchange_.Open(shared_.zmq_context, LinkOptions(Link::Kind::kExchange),
-                   subscription_address_ + exchange_address_);
+                   subscription_address_ + exchange_address_, shared_.resolver, owner_.wakeup_);
     asked_ = false;
   }
   void CloseExchange() override {
@@ -203,6 +204,7 @@ void StreamThread::Run(const std::stop_token& stop) {
   Loop(*this).Run(stop);
   // Here rather than by the owner, so that many streams that stop clear their bits side by side.
   ledger_.reset();
+  ended_.store(true, std::memory_order_release);
 }
 
 }  // namespace xms::kv_directory

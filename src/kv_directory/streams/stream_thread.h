@@ -7,7 +7,8 @@
 // Ownership   Owns ledger and thread; borrows what is in Shared, which must outlive it. The
 //             destructor ends the stream: it joins, and by then the ledger is gone.
 // Failure     None outwardly: the ledger's error says what is wrong.
-// Cost        A stop is noticed at once, unless a host name is being resolved or one batch applied.
+// Cost        A stop is noticed at once, unless one batch is being applied; the credit goes with it,
+//             and clearing the ledger's bits comes after (kv_index).
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "kv_directory/config.h"
 #include "kv_directory/recovery/stream_metrics.h"
+#include "kv_directory/streams/resolver.h"
 #include "kv_directory/streams/snapshot_gate.h"
 #include "kv_directory/streams/wakeup.h"
 #include "kv_index/stream_ledger.h"
@@ -33,6 +35,7 @@ class StreamThread {
     const Limits& limits;
     const base::Clock& clock;
     SnapshotGate& gate;
+    Resolver& resolver;
     const StreamMetrics& metrics;
     observability::Gauge synchronized;  // streams
   };
@@ -45,8 +48,13 @@ class StreamThread {
 
   const StreamSpec& spec() const { return spec_; }
   bool synchronized() const { return synchronized_.load(std::memory_order_relaxed); }
+  // When a snapshot last agreed with what is credited, or became it; means nothing before the first
+  // synchrony.
+  base::SteadyTime proven_at() const { return proven_at_.load(std::memory_order_relaxed); }
   // Returns at once; the destructor waits.
   void RequestStop();
+  // After RequestStop: the ledger is gone, and the destructor has nothing to wait for.
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
 
  private:
   class Loop;
@@ -59,6 +67,8 @@ class StreamThread {
   const std::uint64_t seed_;
   std::unique_ptr<kv_index::StreamLedger> ledger_;  // the thread's
   std::atomic<bool> synchronized_{false};
+  std::atomic<bool> ended_{false};
+  std::atomic<base::SteadyTime> proven_at_{};
   std::jthread thread_;  // last: it uses everything above
 };
 

@@ -1,13 +1,10 @@
 #include "kv_directory/streams/internal/link.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-
 #include <atomic>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "base/str_cat.h"
 #include "kv_directory/discovery/endpoint.h"
@@ -37,37 +34,6 @@ constexpr int kSubscriptionHighWaterMark = 1000;
 // Parts of a snapshot; a request is one message.
 constexpr int kExchangeHighWaterMark = 64;
 
-// Where a host is, as text that needs no resolver. Empty when nobody knows.
-struct Address {
-  std::string url;
-  bool ipv6 = false;
-};
-
-Address Resolve(const std::string& url, unsigned number) {
-  const auto endpoint = ParseTcpUrl(url);
-  if (!endpoint.ok()) return {};
-  if (endpoint->ipv6) return {endpoint->Url(), true};
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const std::string port = StrCat(endpoint->port);
-  if (getaddrinfo(endpoint->host.c_str(), port.c_str(), &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, &freeaddrinfo);
-  std::vector<const addrinfo*> addresses;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) addresses.push_back(one);
-  if (addresses.empty()) return {};
-  const addrinfo* chosen = addresses[number % addresses.size()];
-  char text[NI_MAXHOST];
-  if (getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text, sizeof text, nullptr, 0,
-                  NI_NUMERICHOST) != 0) {
-    return {};
-  }
-  const bool ipv6 = chosen->ai_family == AF_INET6;
-  return {Endpoint{.host = text, .port = endpoint->port, .ipv6 = ipv6}.Url(), ipv6};
-}
-
 // The number of the next monitor event; nothing when none is there.
 std::optional<std::uint16_t> ReadEvent(const ZmqSocket& monitor) {
   ZmqMessage message;
@@ -79,13 +45,32 @@ std::optional<std::uint16_t> ReadEvent(const ZmqSocket& monitor) {
 
 }  // namespace
 
-void Link::Open(void* context, const Options& options, unsigned number) {
+void Link::Open(void* context, const Options& options, unsigned number, Resolver& resolver,
+                const std::shared_ptr<Wakeup>& wakeup) {
   Close();
   was_up_ = false;
+  context_ = context;
+  options_ = options;
+  number_ = number;
+  const auto endpoint = ParseTcpUrl(options.url);
+  if (!endpoint.ok()) {
+    state_ = State::kFailed;
+    return;
+  }
+  port_ = endpoint->port;
+  state_ = State::kResolving;
+  lookup_ = resolver.Find(endpoint->host, wakeup);
+  if (lookup_->done()) Connect();
+}
+
+void Link::Connect() {
   state_ = State::kFailed;
-  const Address address = Resolve(options.url, number);
-  if (address.url.empty() || !Configure(context, options, address.ipv6)) return;
-  if (zmq_connect(socket_.get(), address.url.c_str()) != 0) return;
+  const auto lookup = std::exchange(lookup_, nullptr);
+  if (lookup->addresses().empty()) return;
+  const Resolver::Address& to = lookup->addresses()[number_ % lookup->addresses().size()];
+  const std::string url = Endpoint{.host = to.host, .port = port_, .ipv6 = to.ipv6}.Url();
+  if (!Configure(context_, options_, to.ipv6)) return;
+  if (zmq_connect(socket_.get(), url.c_str()) != 0) return;
   state_ = State::kConnecting;
 }
 
@@ -124,6 +109,7 @@ void Link::Close() {
   if (monitor_.valid() && socket_.valid()) zmq_socket_monitor(socket_.get(), nullptr, 0);
   monitor_.Close();
   socket_.Close();
+  lookup_.reset();
   state_ = State::kClosed;
 }
 
@@ -134,6 +120,10 @@ Link::Event Link::Lose(LossCause cause) {
 }
 
 Link::Event Link::Next(base::SteadyTime now) {
+  if (state_ == State::kResolving) {
+    if (!lookup_->done()) return Event::kNone;
+    Connect();
+  }
   if (state_ == State::kFailed) return Lose(LossCause::kUnreachable);
   if (state_ == State::kClosed || state_ == State::kOver) return Event::kNone;
   while (const auto event = ReadEvent(monitor_)) {

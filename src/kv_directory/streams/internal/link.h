@@ -14,11 +14,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/clock.h"
 #include "kv_directory/recovery/stream_machine.h"
 #include "kv_directory/streams/internal/zmq.h"
+#include "kv_directory/streams/resolver.h"
+#include "kv_directory/streams/wakeup.h"
 
 namespace xms::kv_directory::internal {
 
@@ -41,8 +44,10 @@ class Link {
   Link() = default;
 
   // Closes what there was. Of a host with several addresses, number `address` (round and round) is
-  // tried. A name is resolved on this thread: libzmq would do it on one that serves all streams.
-  void Open(void* context, const Options& options, unsigned address);
+  // tried. Returns at once: while `resolver` looks for a name, Next has nothing to say, and `wakeup`
+  // tells when it has.
+  void Open(void* context, const Options& options, unsigned address, Resolver& resolver,
+            const std::shared_ptr<Wakeup>& wakeup);
   void Close();
 
   bool open() const { return state_ != State::kClosed; }
@@ -62,6 +67,7 @@ class Link {
  private:
   enum class State : std::uint8_t {
     kClosed,
+    kResolving,
     kFailed,  // could not even be attempted; Next says so
     kConnecting,
     kUp,
@@ -69,9 +75,15 @@ class Link {
     kOver,    // lost, and said so
   };
 
+  void Connect();  // the lookup is done
   bool Configure(void* context, const Options& options, bool ipv6);
   Event Lose(LossCause cause);
 
+  void* context_ = nullptr;
+  Options options_;
+  unsigned number_ = 0;
+  std::uint16_t port_ = 0;
+  std::shared_ptr<const Resolver::Lookup> lookup_;  // kResolving
   ZmqSocket socket_;
   ZmqSocket monitor_;
   State state_ = State::kClosed;
