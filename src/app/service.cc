@@ -119,6 +119,9 @@ struct Service::Impl {
     options.max_body_bytes = static_cast<std::size_t>(settings.http_max_body_bytes);
     options.idle_timeout =
         idle_timeout_s < 0 ? milliseconds(-1) : std::chrono::seconds(idle_timeout_s);
+    options.on_headers = [this](const http::Request& request) {
+      return gateway.RefuseAtHeaders(request);
+    };
     options.error_body = [this](int status, const std::string& message) {
       return gateway.ErrorBody(status, message);
     };

@@ -145,7 +145,7 @@ http::Response Metrics(const Core& core) {
 }
 
 http::Response Instances(const Core& core, const http::Request& request) {
-  if (request.path().size() <= kInstancePrefix.size()) return ListInstances(core);
+  if (!request.path().starts_with(kInstancePrefix)) return ListInstances(core);
   if (const auto error = CheckRegistryWrite(request, core.options.internal_api_token)) {
     return ErrorResponse(*error);
   }
@@ -240,6 +240,13 @@ void Gateway::HandlePublic(std::shared_ptr<http::Exchange> exchange) {
 
 void Gateway::HandleRpcPort(std::shared_ptr<http::Exchange> exchange) {
   Handle(impl_->core, kRpc, std::move(exchange));
+}
+
+std::optional<http::Response> Gateway::RefuseAtHeaders(const http::Request& request) {
+  const RouteRow& row = Find(request.path(), kRpc);  // the heartbeat is the same on both ports
+  auto refused = CheckAccess(*impl_->core, row, request);
+  if (refused.has_value()) impl_->core->metrics.CountRequest(row.route, refused->status);
+  return refused;
 }
 
 std::string Gateway::ErrorBody(int status, const std::string& message) {

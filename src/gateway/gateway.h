@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,9 @@ class Gateway {
   // RPC port: /health, /ready, /metrics, /v1/internal/heartbeat, /v1/internal/instances…,
   // /v1/internal/routing/decisions, /v1/internal/config.
   void HandleRpcPort(std::shared_ptr<http::Exchange> exchange);
+  // Asked when a request's headers are there, before its body is read: what an internal path without
+  // the right token is answered. Any loop.
+  std::optional<http::Response> RefuseAtHeaders(const http::Request& request);
   // Body for answers which the HTTP server gives by itself (413, 400, …), counted as requests.
   std::string ErrorBody(int status, const std::string& message);
   // Ends what is still in flight, so that clients learn why: streams by an error event, others by

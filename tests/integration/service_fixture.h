@@ -56,6 +56,9 @@ class ServiceFixture : public ::testing::Test {
     };
     http::ServerOptions server_options;
     server_options.max_body_bytes = options.http_max_body_bytes;
+    server_options.on_headers = [this](const http::Request& request) {
+      return gateway_->RefuseAtHeaders(request);
+    };
     server_options.error_body = [this](int status, const std::string& message) {
       return gateway_->ErrorBody(status, message);
     };

@@ -90,6 +90,20 @@ TEST_F(GatewayRoutes, HeadWorksWhereGetDoes) {
   EXPECT_EQ(SendRpc(Request("HEAD", "/v1/internal/instances/a:1"))->status, 405);
 }
 
+// So that nobody without a token can make the service read a large body.
+TEST_F(GatewayRoutes, TheTokenIsAskedForAsSoonAsTheHeadersAreThere) {
+  Gateway& gateway = Start({.internal_api_token = "t0k"});
+  const auto refused = [&](http::Request request) {
+    const auto response = gateway.RefuseAtHeaders(request);
+    return response.has_value() ? response->status : 0;
+  };
+  EXPECT_EQ(refused(Request("POST", "/v1/internal/kv-cache/query")), 401);
+  EXPECT_EQ(refused(WithToken(Request("POST", "/v1/internal/kv-cache/query"), "x")), 403);
+  EXPECT_EQ(refused(WithToken(Request("POST", "/v1/internal/heartbeat"), "x")), 401);
+  EXPECT_EQ(refused(WithToken(Request("POST", "/v1/internal/kv-cache/query"), "t0k")), 0);
+  EXPECT_EQ(refused(Request("POST", "/v1/completions")), 0);
+}
+
 TEST_F(GatewayRoutes, AnswersThatTheServerGivesByItselfAreCountedAndNameTheLimit) {
   Gateway& gateway = Start({.http_max_body_bytes = 4096});
   const Json error = Json::parse(gateway.ErrorBody(413, "body too large"))["error"];
