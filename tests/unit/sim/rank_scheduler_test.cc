@@ -225,6 +225,24 @@ TEST_F(SimRankScheduler, CopiesToHostAndLoadsBackForLessThanComputing) {
   EXPECT_EQ(warm, StepTime(last_token));
 }
 
+// Blocks on their way to Host are free in a moment: nobody must compute again for want of them.
+TEST_F(SimRankScheduler, ASequenceWaitsForACopyInsteadOfStartingAgain) {
+  Make(8, 16);
+  rank_->Submit(seconds(0), {1, Prompt(1, 4 * kBlock - 1), 10});
+  rank_->Submit(seconds(0), {2, Prompt(2, 4 * kBlock), 1});
+  rank_->Advance(*rank_->NextEvent());
+  // The second ends here, all its blocks are being copied, and the first needs its fifth.
+  const SimTime end_of_step = *rank_->NextEvent();
+  rank_->Advance(end_of_step);
+  ASSERT_TRUE(sink_.Ended(2));
+  EXPECT_EQ(rank_->blocks().available(), 0U);
+  EXPECT_EQ(rank_->running(), 1U);
+  EXPECT_EQ(rank_->waiting(), 0U);
+  EXPECT_EQ(rank_->NextEvent(), end_of_step + HostCopyTime(4 * kBlock));
+  RunAll();
+  EXPECT_TRUE(sink_.Ended(1));
+}
+
 TEST_F(SimRankScheduler, FlushDeliversWhatTheStepUnderWayHasEvicted) {
   Make(8);
   rank_->Submit(seconds(0), {1, Prompt(1, 8 * kBlock - 1), 1});
