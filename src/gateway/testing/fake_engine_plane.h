@@ -18,6 +18,14 @@ namespace xms::gateway::testing {
 
 class FakeEnginePlane final : public EnginePlane {
  public:
+  FakeEnginePlane() = default;
+  // Calls that a test left open own their requests, which own them: they end here.
+  ~FakeEnginePlane() override {
+    for (const auto& call : calls) call->Cancel();
+  }
+  FakeEnginePlane(const FakeEnginePlane&) = delete;
+  FakeEnginePlane& operator=(const FakeEnginePlane&) = delete;
+
   // One call as the engine sees it.
   class Call final : public EngineCall {
    public:
