@@ -91,7 +91,10 @@ TEST(GatewayErrorMapTable, ServesTheHttpServersOwnAnswersByStatus) {
   EXPECT_EQ(code(500), "internal_error");
   // Statuses without a row of their own go with their class.
   EXPECT_EQ(code(414), "malformed_request");
-  EXPECT_EQ(code(505), "internal_error");
+  EXPECT_EQ(code(507), "internal_error");
+  // A coding or version that we do not speak is the client's to change.
+  EXPECT_EQ(code(501), "malformed_request");
+  EXPECT_EQ(code(505), "malformed_request");
 }
 
 TEST(GatewayErrorMapTable, MessagesOfAnyBytesStayJson) {
