@@ -1,5 +1,6 @@
 #include "gateway/usage_scanner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gateway/internal/json_dom.h"
@@ -65,8 +66,13 @@ std::string_view SseStream::Separator() {
 }
 
 void SseStream::Scan(std::string_view lines) {
-  std::size_t key = 0;
-  while ((key = lines.find(kUsageKey)) != std::string_view::npos) {
+  std::size_t from = 0;
+  while ((from = lines.find(kUsageKey, from)) != std::string_view::npos) {
+    const std::size_t key = from;
+    from += kUsageKey.size();
+    // Many engines say `"usage":null` in each event but the last.
+    const std::size_t value = lines.find_first_not_of(" \t:", from);
+    if (value == std::string_view::npos || lines[value] != '{') continue;
     const std::size_t before = lines.find_last_of(kLineEnds, key);
     const std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
     const std::size_t end = std::min(lines.find_first_of(kLineEnds, key), lines.size());
@@ -75,7 +81,7 @@ void SseStream::Scan(std::string_view lines) {
       line.remove_prefix(kDataField.size());
       if (const auto cached = CachedTokens(line)) cached_tokens_ = cached;
     }
-    lines.remove_prefix(end);
+    from = end;
   }
 }
 

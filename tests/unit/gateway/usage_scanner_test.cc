@@ -83,6 +83,13 @@ TEST(GatewayUsage, OnlyDataFieldsCount) {
   EXPECT_EQ(Relay({": " + Usage(1) + "\n\nevent: " + Usage(2) + "\n\n"}).cached, std::nullopt);
 }
 
+TEST(GatewayUsage, AnEmptyUsageBesideTheRealOneDoesNotHideIt) {
+  EXPECT_EQ(Relay({"data: {\"delta\":{\"usage\":null},\"usage\" : "
+                   "{\"prompt_tokens_details\":{\"cached_tokens\":6}}}\n\n"})
+                .cached,
+            6u);
+}
+
 TEST(GatewayUsage, TextAboutUsageIsNotUsage) {
   const std::string text =
       R"(data: {"choices":[{"text":"say \"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":5}}"}]})"
