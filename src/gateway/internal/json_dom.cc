@@ -94,7 +94,9 @@ bool Dom::Parse(std::string_view json, simdjson::dom::element& root, std::string
     return false;
   }
   allocated_ = std::max<std::size_t>({allocated_, json.size(), 1});
-  const simdjson::error_code code = parser_.parse(json.data(), json.size()).get(root);
+  // simdjson copies from the pointer even when there is nothing to copy, which a null one forbids.
+  const char* const bytes = json.empty() ? "" : json.data();
+  const simdjson::error_code code = parser_.parse(bytes, json.size()).get(root);
   if (code != simdjson::SUCCESS) why = Words(code);
   return code == simdjson::SUCCESS;
 }
