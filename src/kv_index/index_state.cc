@@ -42,6 +42,10 @@ base::Result<IndexState::Opened> IndexState::Open(StreamInfo info, std::string r
     state.sequence_valid = false;
     state.device_blocks = 0;
     state.host_blocks = 0;
+    state.digest = 0;
+    state.opaque_mappings = 0;
+    state.snapshot_at.store({}, std::memory_order_relaxed);
+    state.live_at.store({}, std::memory_order_relaxed);
     state.error = std::move(reason);
     generation[slot].store(entry.life << 32, std::memory_order_release);  // even: G1
   }
@@ -122,6 +126,10 @@ std::vector<StreamStatus> IndexState::Streams() const {
     out.sequence_valid = state.sequence_valid;
     out.device_blocks = out.synchronized ? state.device_blocks : 0;
     out.host_blocks = out.synchronized ? state.host_blocks : 0;
+    out.digest = out.synchronized ? state.digest : 0;
+    out.opaque_mappings = out.synchronized ? state.opaque_mappings : 0;
+    out.snapshot_at = state.snapshot_at.load(std::memory_order_relaxed);
+    out.live_at = state.live_at.load(std::memory_order_relaxed);
     out.error = state.error;
   }
   return streams;

@@ -37,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "model/content_key.h"
 #include "model/ids.h"
@@ -97,6 +98,14 @@ struct StreamStatus {
   std::uint64_t device_blocks = 0;  // resident indexed blocks as of `sequence`; 0 while
                                     // unsynchronized
   std::uint64_t host_blocks = 0;
+  // Over all resident mappings as of `sequence`, opaque ones included (StreamLedger::digest); 0 while
+  // unsynchronized, and also when nothing is resident.
+  std::uint64_t digest = 0;
+  std::uint64_t opaque_mappings = 0;  // known without credit (B5); 0 while unsynchronized
+  // When a snapshot was last applied or agreed, and when a live batch was last applied; the epoch
+  // when that has never happened in this life. Not of one moment with the rest.
+  base::SteadyTime snapshot_at{};
+  base::SteadyTime live_at{};
   std::string error;  // "" while synchronized
 };
 

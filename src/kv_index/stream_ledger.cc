@@ -473,6 +473,16 @@ void StreamLedger::Impl::PublishGeneration(std::uint64_t generation) {
   index_.Restamp();
 }
 
+void StreamLedger::Impl::PublishCounts(internal::SlotStatus& status,
+                                       model::StreamSeq sequence) const {
+  status.sequence = sequence;
+  status.sequence_valid = true;
+  status.device_blocks = device_blocks_;
+  status.host_blocks = host_blocks_;
+  status.digest = digest_;
+  status.opaque_mappings = opaque_;
+}
+
 void StreamLedger::Impl::Unsynchronize(std::string reason) {
   internal::SlotStatus& status = index_.status[place_.slot];
   base::MutexLock lock(status.mu);
@@ -484,10 +494,7 @@ void StreamLedger::Impl::Synchronize(model::StreamSeq sequence) {
   {
     internal::SlotStatus& status = index_.status[place_.slot];
     base::MutexLock lock(status.mu);
-    status.sequence = sequence;
-    status.sequence_valid = true;
-    status.device_blocks = device_blocks_;
-    status.host_blocks = host_blocks_;
+    PublishCounts(status, sequence);
     status.error.clear();
     PublishGeneration(generation_ + (synchronized() ? 2 : 1));
   }
@@ -498,10 +505,7 @@ void StreamLedger::Impl::Advance(model::StreamSeq sequence) {
   {
     internal::SlotStatus& status = index_.status[place_.slot];
     base::MutexLock lock(status.mu);
-    status.sequence = sequence;
-    status.sequence_valid = true;
-    status.device_blocks = device_blocks_;
-    status.host_blocks = host_blocks_;
+    PublishCounts(status, sequence);
   }
   NoteMemory();
 }
@@ -511,6 +515,12 @@ void StreamLedger::Impl::ForgetSequence() {
   base::MutexLock lock(status.mu);
   status.sequence = {};
   status.sequence_valid = false;
+}
+
+void StreamLedger::Impl::NoteProof(base::SteadyTime snapshot_at, base::SteadyTime live_at) {
+  internal::SlotStatus& status = index_.status[place_.slot];
+  status.snapshot_at.store(snapshot_at, std::memory_order_relaxed);
+  status.live_at.store(live_at, std::memory_order_relaxed);
 }
 
 // Also the place where tables that were replaced in this batch are given back, once their readers
@@ -550,6 +560,9 @@ void StreamLedger::Unsynchronize(std::string reason) { impl_->Unsynchronize(std:
 void StreamLedger::Synchronize(model::StreamSeq sequence) { impl_->Synchronize(sequence); }
 void StreamLedger::Advance(model::StreamSeq sequence) { impl_->Advance(sequence); }
 void StreamLedger::ForgetSequence() { impl_->ForgetSequence(); }
+void StreamLedger::NoteProof(base::SteadyTime snapshot_at, base::SteadyTime live_at) {
+  impl_->NoteProof(snapshot_at, live_at);
+}
 
 bool StreamLedger::synchronized() const { return impl_->synchronized(); }
 std::uint64_t StreamLedger::mappings() const { return impl_->mappings(); }

@@ -29,6 +29,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "kv_index/kv_index.h"
 #include "model/content_key.h"
 #include "model/ids.h"
@@ -95,6 +96,9 @@ class StreamLedger {
   void Advance(model::StreamSeq sequence);
   // A new life begins: sequence_valid becomes false, sequence 0. Implies nothing else.
   void ForgetSequence();
+  // When a snapshot last agreed or was applied, and when a live batch was last applied, for
+  // StreamStatus. Two stores; the epoch means never.
+  void NoteProof(base::SteadyTime snapshot_at, base::SteadyTime live_at);
 
   bool synchronized() const;
   std::uint64_t mappings() const;

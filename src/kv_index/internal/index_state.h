@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/epoch.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -47,8 +48,13 @@ struct SlotStatus {
   bool sequence_valid XMS_GUARDED_BY(mu) = false;
   std::uint64_t device_blocks XMS_GUARDED_BY(mu) = 0;
   std::uint64_t host_blocks XMS_GUARDED_BY(mu) = 0;
+  std::uint64_t digest XMS_GUARDED_BY(mu) = 0;
+  std::uint64_t opaque_mappings XMS_GUARDED_BY(mu) = 0;
   std::string error XMS_GUARDED_BY(mu);
+  // For people: relaxed, and each by itself.
   std::atomic<std::size_t> ledger_bytes{0};
+  std::atomic<base::SteadyTime> snapshot_at{};
+  std::atomic<base::SteadyTime> live_at{};
 };
 
 class IndexState {

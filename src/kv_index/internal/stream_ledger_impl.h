@@ -52,6 +52,7 @@ struct StreamLedger::Impl {
   void Synchronize(model::StreamSeq sequence);
   void Advance(model::StreamSeq sequence);
   void ForgetSequence();
+  void NoteProof(base::SteadyTime snapshot_at, base::SteadyTime live_at);
 
   const StreamInfo& info() const { return *place_.info; }
   bool synchronized() const { return (generation_ & 1) != 0; }
@@ -109,6 +110,9 @@ struct StreamLedger::Impl {
   ContentKey KeyOf(WireHash wire, const Mapping& mapping);
   void Count(WireHash wire, Tiers tiers, bool indexed, bool more);
   void PublishGeneration(std::uint64_t generation);
+  // What readers see of what has been applied, as of one sequence.
+  void PublishCounts(internal::SlotStatus& status, model::StreamSeq sequence) const
+      XMS_REQUIRES(status.mu);
   void NoteMemory();
 
   internal::IndexState& index_;
