@@ -320,7 +320,7 @@ base::Result<DirectoryConfig> ParseDirectoryConfig(std::string_view text) {
        "max_buffered_bytes", "replay_timeout_ms", "resync_interval_ms"});
   fields.Integer("max_streams", 1, 128, limits.max_streams);
   fields.Integer("max_blocks_per_stream", 1, 16777216, limits.max_blocks_per_stream);
-  fields.Integer("max_message_bytes", 1024, 1073741824, limits.max_message_bytes);
+  fields.Integer("max_message_bytes", 1024, kLargestMessageLimit, limits.max_message_bytes);
   fields.Integer("max_buffered_bytes", 1024, 4294967296, limits.max_buffered_bytes);
   fields.Integer("replay_timeout_ms", 10, 600000, limits.replay_timeout);
   fields.Integer("resync_interval_ms", 50, 86400000, limits.resync_interval);

@@ -21,6 +21,8 @@
 
 namespace xms::kv_directory {
 
+inline constexpr std::uint64_t kLargestMessageLimit = 1073741824;  // max_message_bytes, 1 GiB
+
 struct Limits {
   std::uint32_t max_streams = 128;                   // 1 … 128
   std::uint64_t max_blocks_per_stream = 262144;      // mappings, 1 … 16777216

@@ -248,9 +248,9 @@ std::string Describe(const DecodeOutcome& outcome, const DecoderOptions& options
     case DecodeCode::kEmpty:
       return "empty payload";
     case DecodeCode::kDpRankMismatch:
-      return (outcome.published == kNoRank ? std::string("no dp_rank")
-                                           : "dp_rank " + std::to_string(outcome.published)) +
-             " published, " + std::to_string(options.dp_rank) + " configured";
+      return (outcome.published == kNoRank ? std::string("no rank")
+                                           : "rank " + std::to_string(outcome.published)) +
+             " published on the stream of rank " + std::to_string(options.dp_rank);
     case DecodeCode::kBlockSizeMismatch:
       return "block_size " + std::to_string(outcome.published) + " published, " +
              std::to_string(options.block_size) + " configured";

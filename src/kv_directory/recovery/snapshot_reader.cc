@@ -14,19 +14,38 @@ namespace {
 // A reply of some bytes costs a batch of arrays. No publisher needs as many as this.
 constexpr std::size_t kMaxParts = 4096;
 
+// The next number of two significant digits: what a person would set.
+std::uint64_t RoundedUp(std::uint64_t bytes) {
+  std::uint64_t unit = 1;
+  while (bytes / unit >= 100) unit *= 10;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// "…; raise it to at least 9600000", if it can be raised so far.
+std::string Remedy(std::uint64_t bytes, std::string_view raise) {
+  if (bytes > kLargestMessageLimit) {
+    return StrCat("; more than ", kLargestMessageLimit,
+                  " cannot be set, the engine must publish less at once");
+  }
+  return StrCat("; ", raise, " to at least ", std::min(RoundedUp(bytes), kLargestMessageLimit));
+}
+
 }  // namespace
 
 std::string TooLarge(std::string_view what, std::uint64_t bytes, const Limits& limits) {
-  return StrCat(what, " of ", bytes, " bytes is over max_message_bytes ", limits.max_message_bytes,
-                "; raise it to at least ", bytes);
+  const std::uint64_t tenths = (bytes * 10 + (1 << 19)) >> 20;  // of a MiB
+  const std::string about =
+      tenths > 0 ? StrCat(" (", tenths / 10, ".", tenths % 10, " MiB)") : std::string();
+  return StrCat(what, " of ", bytes, " bytes", about, " is over max_message_bytes ",
+                limits.max_message_bytes, Remedy(bytes, "raise it"));
 }
 
 std::string TooLargeToMeasure(std::string_view what, std::string_view endpoint,
                               const Limits& limits) {
   const std::uint64_t limit = 2 * limits.max_message_bytes;
   return StrCat("the connection to ", endpoint, " ended on a ", what, " over ", limit,
-                " bytes, size unknown (or on bytes that are not ZeroMQ); raise max_message_bytes ",
-                limits.max_message_bytes, " above ", limit);
+                " bytes, size unknown (or on bytes that are not ZeroMQ)",
+                Remedy(limit + 1, StrCat("raise max_message_bytes ", limits.max_message_bytes)));
 }
 
 std::string SequenceBefore(std::uint64_t next) {

@@ -180,6 +180,7 @@ void StreamMachine::ApplyLive(std::uint64_t sequence, std::size_t bytes, SteadyT
   }
   next_ = sequence + 1;
   zero_may_come_ = false;
+  live_at_ = now;
   ledger_.Advance({sequence});
   if (outcome.unknown_stores > 0) {
     // The engine holds blocks that we cannot name. A snapshot names them, but is asked for
@@ -215,6 +216,7 @@ void StreamMachine::ApplyFullBatch(std::uint64_t sequence, SteadyTime now) {
   }
   next_ = sequence + 1;
   zero_may_come_ = false;
+  live_at_ = now;
   BecomeSynchronized(now, ExchangeOutcome::kFullBatch);
 }
 
@@ -368,6 +370,7 @@ void StreamMachine::PublisherWentBack(const std::string& error, SteadyTime now) 
   last_seen_.reset();
   snapshot_floor_ = 0;
   snapshot_seen_ = false;
+  proven_at_ = live_at_ = {};
   ledger_.ForgetSequence();
 }
 

@@ -94,6 +94,10 @@ class StreamMachine {
   // While synchronized: when the proof for what is credited came, a snapshot that was applied or that
   // agreed, or a full live batch (D5, D7).
   base::SteadyTime proven_at() const { return proven_at_; }
+  // When a live batch was last applied; the epoch: none in this life.
+  base::SteadyTime live_at() const { return live_at_; }
+  // A live message of the topic has come on this connection.
+  bool topic_seen() const { return topic_seen_; }
   // The last exchange of this stream was asked and not answered; its next one gets a place among
   // its like, behind streams that may do better (D11).
   bool last_exchange_timed_out() const { return last_exchange_timed_out_; }
@@ -204,6 +208,7 @@ class StreamMachine {
   base::SteadyTime unsynchronized_since_{};
   base::SteadyTime synchronized_at_{};
   base::SteadyTime proven_at_{};
+  base::SteadyTime live_at_{};
   std::string first_fault_;  // since the last synchrony; "" before any
   std::string obstacle_;
 

@@ -1,4 +1,5 @@
 // StreamMachine, the half that uses snapshots: recovery (D2, D3) and reconciliation (D7).
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
@@ -21,6 +22,9 @@ using std::chrono::milliseconds;
 // A snapshot can overtake live batches on their own connection; this is how long they may take.
 constexpr milliseconds kHold{100};
 constexpr int kSilentMovesThatCondemn = 2;
+// After the first of them the next look comes soon, so that a wrong topic has its name within a
+// minute however long the interval is.
+constexpr std::chrono::seconds kSecondLook{10};
 // The second snapshot follows the first synchronization within this time.
 constexpr milliseconds kSecondSnapshotFrom{200};
 constexpr milliseconds kSecondSnapshotTo{500};
@@ -214,14 +218,16 @@ void StreamMachine::ApplyLostTail(SteadyTime now) {
     }
   }
   Rebuild(ExchangeOutcome::kLostTail, now);
+  if (silent_moves_ > 0) reconcile_at_ = std::min(reconcile_at_, now + kSecondLook);
 }
 
 std::string StreamMachine::DescribeSilence() const {
+  const auto shown = [](const std::string& topic) { return topic.empty() ? "\"\"" : topic; };
   std::string reason = StrCat("connected to ", spec_.endpoint, ", watermark moved ",
                               SequenceBefore(silent_from_), " → ", SequenceBefore(snapshot_.next()),
-                              ", but topic \"", Printable(spec_.topic), "\" was never seen");
+                              ", topic ", shown(Printable(spec_.topic)), " never seen");
   for (const auto& [topic, count] : foreign_topics_) {
-    StrAppend(reason, ", \"", topic, "\" was seen ", count, count == 1 ? " time" : " times");
+    StrAppend(reason, ", ", shown(topic), " seen ", count, count == 1 ? " time" : " times");
   }
   StrAppend(reason, "; check topic and event port");
   return reason;

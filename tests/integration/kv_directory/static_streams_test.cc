@@ -93,7 +93,7 @@ TEST_F(KVDirectory, BatchOfAnotherRankUnsynchronizesWithBothNumbers) {
   KvPublisher publisher(KvPublisher::Options{.dp_rank = 3});
   StartWith(ConfigOf({SpecOf(publisher, "a", 1)}));
   ASSERT_TRUE(WaitFor("the ranks are named", [&] {
-    return ErrorOf("a", 1).find("dp_rank 3 published, 1 configured") != std::string::npos;
+    return ErrorOf("a", 1).find("rank 3 published on the stream of rank 1") != std::string::npos;
   })) << ErrorOf("a", 1);
 }
 

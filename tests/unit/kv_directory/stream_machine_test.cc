@@ -315,8 +315,8 @@ TEST_F(KVDirectoryMachine, DisconnectTakesTheCreditBeforeItsCauseIsKnown) {
   rig.machine->OnSubscriptionLost(LossCause::kOversize, rig.now);
   EXPECT_EQ(rig.Status().error,
             "the connection to tcp://engine:18000 ended on a message over 16777216 bytes, size "
-            "unknown (or on bytes that are not ZeroMQ); raise max_message_bytes 8388608 above "
-            "16777216");
+            "unknown (or on bytes that are not ZeroMQ); raise max_message_bytes 8388608 to at "
+            "least 17000000");
   ASSERT_TRUE(rig.RunUntilSubscribing(Millis(101)));
   rig.Connect();
   rig.StartExchangeAndAnswer();
@@ -691,7 +691,7 @@ TEST_F(KVDirectoryMachine, SizesOverTheLimitAreNamedExactly) {
   big[2] = std::string(1024, 'x');
   rig.Deliver(big);
   EXPECT_EQ(rig.Status().error,
-            "batch of 1039 bytes is over max_message_bytes 1024; raise it to at least 1039");
+            "batch of 1039 bytes is over max_message_bytes 1024; raise it to at least 1100");
   ASSERT_TRUE(rig.RunUntilExchange(Millis(101)));
   rig.Ask();
   // Each part fits, their sum does not (A20).
@@ -704,6 +704,24 @@ TEST_F(KVDirectoryMachine, SizesOverTheLimitAreNamedExactly) {
   EXPECT_FALSE(rig.Status().synchronized);
   EXPECT_THAT(rig.Status().error, HasSubstr("; now: snapshot of "));
   EXPECT_THAT(rig.Status().error, HasSubstr(" is over max_message_bytes 1024"));
+}
+
+// D8: the numbers that an operator needs, and one that can be set.
+TEST_F(KVDirectoryMachine, LimitsAreNamedWithTheExactSizeAndAValueToRaiseThemTo) {
+  EXPECT_EQ(TooLarge("batch", 9541386, Limits{}),
+            "batch of 9541386 bytes (9.1 MiB) is over max_message_bytes 8388608; raise it to at "
+            "least 9600000");
+  EXPECT_EQ(TooLarge("snapshot", 1073741823, {.max_message_bytes = 1'000'000'000}),
+            "snapshot of 1073741823 bytes (1024.0 MiB) is over max_message_bytes 1000000000; raise "
+            "it to at least 1073741824");
+  EXPECT_EQ(
+      TooLarge("batch", 1200000000, {.max_message_bytes = kLargestMessageLimit}),
+      "batch of 1200000000 bytes (1144.4 MiB) is over max_message_bytes 1073741824; more than "
+      "1073741824 cannot be set, the engine must publish less at once");
+  EXPECT_THAT(
+      TooLargeToMeasure("snapshot", "tcp://e:1", {.max_message_bytes = 600'000'000}),
+      HasSubstr("over 1200000000 bytes, size unknown (or on bytes that are not ZeroMQ); more "
+                "than 1073741824 cannot be set"));
 }
 
 TEST_F(KVDirectoryMachine, SnapshotOfCountlessTinyPartsIsRefused) {

@@ -127,8 +127,8 @@ TEST(KVEventDecoder, SaysWhereAndWhat) {
   EXPECT_EQ(DescribeVector("bad_trailing_bytes"),
             "bytes after the end of the batch at byte 115 of 116");
   EXPECT_EQ(DescribeVector("bad_reserved_byte"), "reserved byte c1 at byte 11 of 13");
-  EXPECT_EQ(DescribeVector("bad_wrong_dp_rank"), "dp_rank 3 published, 0 configured");
-  EXPECT_EQ(DescribeVector("bad_dp_rank_missing_on_rank_1"), "no dp_rank published, 1 configured");
+  EXPECT_EQ(DescribeVector("bad_wrong_dp_rank"), "rank 3 published on the stream of rank 0");
+  EXPECT_EQ(DescribeVector("bad_dp_rank_missing_on_rank_1"), "no rank published on the stream of rank 1");
   EXPECT_EQ(DescribeVector("bad_block_size_mismatch"), "block_size 8 published, 4 configured");
   EXPECT_EQ(DescribeVector("bad_depth_bomb"), "nested more than 16 levels deep at byte 49 of 238");
   EXPECT_EQ(DescribeVector("bad_medium_integer"), "value of a wrong type at byte 52 of 54");
