@@ -71,9 +71,17 @@ struct ServerOptions {
   std::uint16_t port = 0;          // 0: any free one
   std::size_t max_body_bytes = std::size_t{16} * 1024 * 1024;
   std::size_t max_header_bytes = std::size_t{64} * 1024;
-  std::size_t max_connections = 10000;              // further ones are closed at once and counted
-  std::chrono::milliseconds idle_timeout{-1};       // between requests; negative: never
-  std::chrono::milliseconds header_timeout{30000};  // from the first byte of a request to its last
+  std::size_t max_connections = 10000;         // further ones are closed at once and counted
+  std::chrono::milliseconds idle_timeout{-1};  // between requests; negative: never
+  // From the first byte of a request to the end of its header; negative: none.
+  std::chrono::milliseconds header_timeout{30000};
+  // A body may come slowly as long as each body_timeout brings body_progress bytes or its end;
+  // negative: none.
+  std::chrono::milliseconds body_timeout{30000};
+  std::size_t body_progress = 4096;
+  // From the first byte of a request to its last, however well it goes on; negative: none. Bounds
+  // how long one that keeps to the pace above holds its connection.
+  std::chrono::milliseconds request_timeout{600000};
   // Longest time in which a client that is being answered takes no byte; negative: none. Bounds
   // what one that stops reading can hold.
   std::chrono::milliseconds write_timeout{60000};

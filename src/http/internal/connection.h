@@ -128,6 +128,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void OnAnswerWritten();
   void EndConnection();
   void SetDeadline();
+  SteadyTime ReceivingDeadline();
   void OnDeadline();
   void Defer(std::function<void(bool)> done, bool ok);
   bool IsCurrent(std::uint64_t serial, Phase phase) const;
@@ -150,6 +151,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   RequestParser parser_;
   bool headers_seen_ = false;  // of the request that is received
   std::optional<SteadyTime> receiving_since_;
+  SteadyTime body_since_;       // the present stretch of the body
+  std::size_t body_bytes_ = 0;  // in it, framing included
   SteadyTime idle_since_;
   SteadyTime write_progress_;  // when the kernel last took bytes
 
@@ -158,5 +161,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::deque<Outgoing> out_;
   std::size_t out_offset_ = 0;  // of out_.front(), already with the kernel
 };
+
+// The request with that serial, being answered. Its methods may be called from any thread.
+std::shared_ptr<Exchange> MakeExchange(std::shared_ptr<Connection> connection, std::uint64_t serial,
+                                       Request request);
 
 }  // namespace xms::http::internal

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <random>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -112,22 +116,32 @@ TEST(HttpServerLimits, A100ContinueIsNotSentForABodyThatIsTooLarge) {
   EXPECT_EQ(StatusOf(client.ReadAll()), 413);
 }
 
+// Sends `piece` again and again until `stop`, or until the server has closed. The pause paces the
+// client; nothing is decided by it.
+std::size_t Trickle(RawClient& client, std::string_view piece, const std::stop_token& stop) {
+  std::mutex mu;
+  std::condition_variable_any never;
+  std::unique_lock lock(mu);
+  std::size_t sent = 0;
+  while (!stop.stop_requested() && client.TrySend(piece)) {
+    ++sent;
+    never.wait_for(lock, stop, 10ms, [] { return false; });
+  }
+  return sent;
+}
+
 TEST(HttpServerLimits, ARequestThatTricklesInIsCutInTime) {
   ServerOptions options = Small();
   options.header_timeout = 150ms;
+  options.body_timeout = 150ms;
   ServerHarness harness(options);
   RawClient idle(harness.port());
   RawClient header(harness.port());
   header.Send("GET / HT");
   RawClient body(harness.port());
   body.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n");
-  // Each byte is progress; the whole counts.
-  std::jthread trickle([&](const std::stop_token& stop) {
-    while (!stop.stop_requested() && body.TrySend("x")) {
-      const auto next = std::chrono::steady_clock::now() + 20ms;
-      while (std::chrono::steady_clock::now() < next) std::this_thread::yield();
-    }
-  });
+  // Each byte is progress, but too little.
+  std::jthread trickle([&](const std::stop_token& stop) { Trickle(body, "x", stop); });
   EXPECT_EQ(StatusOf(header.ReadAll()), 408);
   EXPECT_EQ(StatusOf(body.ReadUntil("}")), 408);
   trickle.request_stop();
@@ -137,9 +151,69 @@ TEST(HttpServerLimits, ARequestThatTricklesInIsCutInTime) {
   EXPECT_EQ(StatusOf(idle.ReadResponse()), 200);
 }
 
+// Sends chunks for `how_long`, then the end of the body.
+std::string UploadFor(RawClient& client, std::chrono::milliseconds how_long, std::size_t& sent) {
+  client.Send("POST /size HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::stop_source end;
+  std::jthread upload([&] { sent = 5 * Trickle(client, "5\r\nhello\r\n", end.get_token()); });
+  const auto until = std::chrono::steady_clock::now() + how_long;
+  EXPECT_TRUE(
+      WaitFor("the upload's time", [&] { return std::chrono::steady_clock::now() >= until; }));
+  end.request_stop();
+  upload.join();
+  client.TrySend("0\r\n\r\n");
+  return client.ReadResponse();
+}
+
+TEST(HttpServerLimits, ASlowUploadThatGoesOnIsServed) {
+  ServerOptions options;
+  options.header_timeout = 100ms;
+  options.body_timeout = 400ms;
+  options.body_progress = 5;
+  ServerHarness harness(options);
+  RawClient client(harness.port());
+  std::size_t sent = 0;
+  const std::string response = UploadFor(client, 1000ms, sent);
+  EXPECT_EQ(StatusOf(response), 200) << response;
+  EXPECT_EQ(BodyOf(response), std::to_string(sent));
+}
+
+TEST(HttpServerLimits, AnUploadThatKeepsItsPaceEndsWithTheRequestsTime) {
+  ServerOptions options = Small();
+  options.body_progress = 1;
+  options.request_timeout = 300ms;
+  ServerHarness harness(options);
+  RawClient client(harness.port());
+  client.Send("POST /size HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::jthread upload([&](const std::stop_token& stop) { Trickle(client, "1\r\nx\r\n", stop); });
+  const std::string response = client.ReadUntil("}");
+  upload.request_stop();
+  upload.join();
+  EXPECT_EQ(StatusOf(response), 408) << response;
+  EXPECT_EQ(BodyOf(response),
+            "{\"status\":408,\"why\":\"the request did not arrive within 300 ms\"}");
+}
+
+TEST(HttpServerLimits, AnUploadThatStopsAfterAGoodStartIsCut) {
+  ServerOptions options = Small();
+  options.max_body_bytes = 100 * kKiB;
+  options.header_timeout = 20s;
+  options.body_timeout = 200ms;
+  options.body_progress = 1000;
+  ServerHarness harness(options);
+  RawClient client(harness.port());
+  client.Send("POST /size HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n" + Filler(50000));
+  const std::string response = client.ReadAll();
+  EXPECT_EQ(StatusOf(response), 408);
+  EXPECT_EQ(
+      BodyOf(response),
+      "{\"status\":408,\"why\":\"the body came too slowly: less than 1000 bytes in 200 ms\"}");
+}
+
 TEST(HttpServerLimits, AnAnswerMayTakeLongerThanARequestMay) {
   ServerOptions options;
   options.header_timeout = 50ms;
+  options.body_timeout = 50ms;
   options.idle_timeout = 50ms;
   options.write_timeout = 50ms;
   ServerHarness harness(options);
