@@ -21,6 +21,8 @@ constexpr milliseconds kBackoffCap{5000};
 constexpr milliseconds kConnectBackoffCap{1000};
 constexpr milliseconds kConnectLimit{5000};
 constexpr seconds kSynchronyThatForgives{30};
+// With the next snapshot due later than this, the first ones of a connection have come.
+constexpr milliseconds kLateForACoveredBatch{500};
 constexpr std::size_t kMaxForeignTopics = 8;
 constexpr std::size_t kMaxTopicShown = 64;
 
@@ -68,35 +70,46 @@ void StreamMachine::OnSubscriptionInterrupted(SteadyTime now) {
   if (phase_ < Phase::kWaiting) return;
   metrics_.disconnects.Increment();
   Fault(StrCat("the connection to ", spec_.endpoint, " broke"), now);
+  inherited_floor_ = 0;
   phase_ = Phase::kBroken;
 }
 
 void StreamMachine::OnSubscriptionLost(LossCause cause, SteadyTime now) {
   if (phase_ == Phase::kIdle || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kConnecting) {
-    phase_ = Phase::kClosed;
-    reopen_at_ = now + connect_backoff_.Next(random_);
-    if (cause == LossCause::kRefused) {
-      SetObstacle(StrCat("what answers at ", spec_.endpoint,
-                         " is no event publisher; check that it is not the snapshot endpoint"));
-    } else {
-      const auto seconds = base::MillisBetween(connecting_since_, now) / 1000;
-      SetObstacle(StrCat("no publisher answered at ", spec_.endpoint,
-                         seconds > 0 ? StrCat(" for ", seconds, " s") : std::string(),
-                         "; check the engine's event port"));
-    }
-    if (!std::exchange(unreachable_logged_, true)) actions_.StateChanged(false, obstacle_);
-  } else {
-    OnSubscriptionInterrupted(now);
-    if (cause == LossCause::kOversize) {
-      metrics_.message_limits.Increment();
-      ExplainBreak(TooLargeToMeasure("message", spec_.endpoint, limits_));
-    }
-    phase_ = Phase::kClosed;
-    reopen_at_ = attempt_at_;
-    connecting_since_ = now;
-    unreachable_logged_ = false;
+    inherited_floor_ = 0;
+    ConnectFailed(cause, now);
+    return;
   }
+  OnSubscriptionInterrupted(now);
+  if (cause == LossCause::kOversize) {
+    metrics_.message_limits.Increment();
+    ExplainBreak(TooLargeToMeasure("message", spec_.endpoint, limits_));
+  }
+  RenewConnection(now);
+}
+
+void StreamMachine::ConnectFailed(LossCause cause, SteadyTime now) {
+  phase_ = Phase::kClosed;
+  reopen_at_ = now + connect_backoff_.Next(random_);
+  if (cause == LossCause::kRefused) {
+    SetObstacle(StrCat("what answers at ", spec_.endpoint,
+                       " is no event publisher; check that it is not the snapshot endpoint"));
+  } else {
+    const auto seconds = base::MillisBetween(connecting_since_, now) / 1000;
+    SetObstacle(StrCat("no publisher answered at ", spec_.endpoint,
+                       seconds > 0 ? StrCat(" for ", seconds, " s") : std::string(),
+                       "; check the engine's event port"));
+  }
+  if (!std::exchange(unreachable_logged_, true)) actions_.StateChanged(false, obstacle_);
+  actions_.CloseSubscription();
+}
+
+void StreamMachine::RenewConnection(SteadyTime now) {
+  phase_ = Phase::kClosed;
+  reopen_at_ = attempt_at_;
+  connecting_since_ = now;
+  unreachable_logged_ = false;
   actions_.CloseSubscription();
 }
 
@@ -130,10 +143,9 @@ void StreamMachine::OnLive(Message message, SteadyTime now) {
 }
 
 void StreamMachine::OnLiveBatch(const LiveFrames& live, std::size_t bytes, SteadyTime now) {
-  if (last_seen_ && live.sequence <= *last_seen_) {
-    const std::uint64_t seen = *last_seen_;
-    PublisherWentBack(StrCat("the publisher went back from sequence ", seen, " to ", live.sequence),
-                      now);
+  if (const std::uint64_t floor = LiveFloor(); live.sequence < floor) {
+    PublisherWentBack(
+        StrCat("the publisher went back from sequence ", floor - 1, " to ", live.sequence), now);
     last_seen_ = live.sequence;
     return;
   }
@@ -151,7 +163,11 @@ void StreamMachine::OnLiveBatch(const LiveFrames& live, std::size_t bytes, Stead
 
 void StreamMachine::WhileSynchronized(const LiveFrames& live, std::size_t bytes, SteadyTime now) {
   const bool zero = zero_may_come_ && live.sequence == 0;
-  if (live.sequence < next_ && !zero) return;  // the snapshot covered it
+  if (live.sequence < next_ && !zero) {
+    // The snapshot covered it. Long after the snapshot it may as well be another life's first.
+    if (reconcile_at_ - now > kLateForACoveredBatch) AskForSnapshot(now);
+    return;
+  }
   if (const std::string error = ReadBatch(live.payload, bytes); !error.empty()) {
     Fault(error, now);
     return;
@@ -183,14 +199,8 @@ void StreamMachine::ApplyLive(std::uint64_t sequence, std::size_t bytes, SteadyT
   live_at_ = now;
   ledger_.Advance({sequence});
   if (outcome.unknown_stores > 0) {
-    // The engine holds blocks that we cannot name. A snapshot names them, but is asked for
-    // rarely (C2).
-    const SteadyTime soonest = hinted_ ? last_hint_ + limits_.resync_interval : now;
-    if (stage_ == Stage::kNone && !holding_ && soonest < reconcile_at_) {
-      reconcile_at_ = std::max(now, soonest);
-      last_hint_ = reconcile_at_;
-      hinted_ = true;
-    }
+    // The engine holds blocks that we cannot name. A snapshot names them.
+    AskForSnapshot(now);
   }
   if (stage_ != Stage::kRunning && !holding_) return;
   if (!log_.Add(sequence, batch_, bytes)) {
@@ -368,21 +378,23 @@ void StreamMachine::PublisherWentBack(const std::string& error, SteadyTime now) 
   Fault(StrCat(error, "; it must have been restarted"), now);
   // A new life: nothing of the old one counts as seen.
   last_seen_.reset();
-  snapshot_floor_ = 0;
+  snapshot_floor_ = inherited_floor_ = 0;
   snapshot_seen_ = false;
   proven_at_ = live_at_ = {};
   ledger_.ForgetSequence();
 }
 
-std::uint64_t StreamMachine::Floor() const {
-  return std::max(snapshot_floor_, last_seen_ ? *last_seen_ + 1 : 0);
+std::uint64_t StreamMachine::LiveFloor() const {
+  return std::max(inherited_floor_, last_seen_ ? *last_seen_ + 1 : 0);
 }
+
+std::uint64_t StreamMachine::Floor() const { return std::max(snapshot_floor_, LiveFloor()); }
 
 std::string StreamMachine::DescribeStale() const {
   return StrCat("the snapshot ends at ", SequenceBefore(snapshot_.next()), ", but batch ",
                 SequenceBefore(floor_at_request_),
-                " was known before it was asked for; only a live sequence that goes back or a new "
-                "connection can begin anew");
+                " was known before it was asked for; a live sequence that goes back, or a "
+                "connection that the publisher ends, begins anew");
 }
 
 void StreamMachine::Fault(const std::string& error, SteadyTime now) {
@@ -466,7 +478,7 @@ void StreamMachine::OnTick(SteadyTime now) {
       actions_.OpenSubscription();
       return;
     case Phase::kConnecting:
-      if (now >= connect_deadline_) OnSubscriptionLost(LossCause::kUnreachable, now);
+      if (now >= connect_deadline_) ConnectFailed(LossCause::kUnreachable, now);
       return;
     case Phase::kWaiting:
       TryRecovery(now);

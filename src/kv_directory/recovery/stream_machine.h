@@ -116,6 +116,7 @@ class StreamMachine {
   enum class Stage : std::uint8_t { kNone, kConnecting, kQueued, kRunning };
 
   // --- inputs, continued
+  void ConnectFailed(LossCause cause, base::SteadyTime now);
   void OnLiveBatch(const LiveFrames& live, std::size_t bytes, base::SteadyTime now);
   void WhileSynchronized(const LiveFrames& live, std::size_t bytes, base::SteadyTime now);
   void WhileUnsynchronized(const LiveFrames& live, std::size_t bytes, base::SteadyTime now);
@@ -140,11 +141,20 @@ class StreamMachine {
                      ExchangeOutcome& outcome);
   void BecomeSynchronized(base::SteadyTime now, ExchangeOutcome how);
   void PublishLedger();
+  // A live sequence below this is another life's: this one has published further, as far as live
+  // batches and inherited_floor_ say. What a snapshot said does not count: a batch that it covers
+  // may come late.
+  std::uint64_t LiveFloor() const;
   // The lowest next sequence that a snapshot asked for now may have: a process does not forget what
   // it has published, and another one cannot be on this connection (D2, D6).
   std::uint64_t Floor() const;
   // The snapshot that came is below it: a doubt, and never applied.
   void SnapshotIsStale(base::SteadyTime now);
+  // Ends the connection to open another, on which nothing comes late and so a live sequence says
+  // which life it is of.
+  void RenewConnection(base::SteadyTime now);
+  // A reconciliation soon, though not more often than one in resync_interval_ms (C2).
+  void AskForSnapshot(base::SteadyTime now);
   std::string DescribeStale() const;
 
   // --- reconciliation
@@ -196,6 +206,9 @@ class StreamMachine {
 
   // What believed snapshots of this connection and life reach up to, as a next sequence.
   std::uint64_t snapshot_floor_ = 0;
+  // What was known before a stale snapshot made us renew the connection. The process may be the same,
+  // so a break that we made ourselves forgets nothing; one made by the peer does.
+  std::uint64_t inherited_floor_ = 0;
 
   // --- what has been applied
   std::uint64_t next_ = 0;      // the sequence to be applied next

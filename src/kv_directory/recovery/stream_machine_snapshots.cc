@@ -76,6 +76,9 @@ void StreamMachine::SnapshotIsStale(SteadyTime now) {
   Fault(DescribeStale(), now);
   // Perhaps it is another life after all; then a full batch of the old one may still be on its way.
   snapshot_seen_ = false;
+  if (LiveFloor() >= snapshot_floor_) return;  // the next live batch will tell
+  inherited_floor_ = snapshot_floor_;
+  RenewConnection(now);
 }
 
 void StreamMachine::FinishRecovery(SteadyTime now) {
@@ -121,9 +124,14 @@ bool StreamMachine::ApplySnapshot(StreamLedger::Orphans log_orphans, std::string
   next_ = snapshot_.next();
   // Empty at watermark 0 may mean that nothing has been published yet (4.3).
   snapshot_floor_ = std::max(snapshot_floor_, next_ == 1 && snapshot_.IsEmpty() ? 0 : next_);
+  // What a full batch (D5) undoes need not be applied, nor the parents in it be known.
+  std::uint64_t first_needed = 0;
+  for (const BatchLog::Entry& entry : log_.entries()) {
+    if (entry.batch.BeginsWithFullClear()) first_needed = entry.sequence;
+  }
   for (const BatchLog::Entry& entry : log_.entries()) {
     if (Covered(entry, next_)) continue;
-    if (!apply(entry.batch, log_orphans)) {
+    if (entry.sequence >= first_needed && !apply(entry.batch, log_orphans)) {
       StrAppend(error, ", in batch ", entry.sequence);
       return false;
     }
@@ -166,6 +174,14 @@ Duration StreamMachine::ReconciliationInterval() {
   const auto interval = limits_.resync_interval.count();
   return milliseconds(
       std::uniform_int_distribution<std::int64_t>(interval - interval / 10, interval)(random_));
+}
+
+void StreamMachine::AskForSnapshot(SteadyTime now) {
+  const SteadyTime soonest = hinted_ ? last_hint_ + limits_.resync_interval : now;
+  if (stage_ != Stage::kNone || holding_ || soonest >= reconcile_at_) return;
+  reconcile_at_ = std::max(now, soonest);
+  last_hint_ = reconcile_at_;
+  hinted_ = true;
 }
 
 void StreamMachine::StartReconciliation(SteadyTime now) {

@@ -93,9 +93,9 @@ bool EventDecoder::Uses(EventType type, Key key) {
       return key != Key::kOther;
     case EventType::kRemoved:
       return key == Key::kMedium || key == Key::kBlockHashes || key == Key::kSeqHashes ||
-             key == Key::kLocality;
+             key == Key::kLocality || key == Key::kGroupIdx;
     case EventType::kCleared:
-      return key == Key::kMedium;
+      return key == Key::kMedium || key == Key::kLocality || key == Key::kGroupIdx;
     case EventType::kOther:
       return false;
   }
@@ -359,6 +359,7 @@ bool EventDecoder::ReadLocality() {
   bool present = false;
   if (!ReadText(item, present)) return false;
   fields_.foreign = present && !EqualsIgnoringCase(item.text(), "local");
+  fields_.narrowed |= present;
   return true;
 }
 
@@ -418,6 +419,7 @@ bool EventDecoder::ReadGroupIdx() {
   if (item.kind == ItemKind::kNil) return true;
   if (!item.is_integer()) return reader_.Fail(DecodeCode::kWrongType, at);
   fields_.later_group = item.kind == ItemKind::kUnsigned && item.value > 0;
+  fields_.narrowed = true;
   return true;
 }
 
@@ -443,7 +445,12 @@ bool EventDecoder::Finish() {
       batch_.hashes.resize(fields_.first_hash);
       DropTokens();
       batch_.events.push_back(NewEvent(EventKind::kClear));
-      if (!fields_.has_medium) batch_.events.back().scope = EventScope::kAll;
+      if (fields_.narrowed) {
+        // It clears a part that the index does not tell apart (A12): neither all nor one tier.
+        batch_.events.back().scope = EventScope::kUnknown;
+      } else if (!fields_.has_medium) {
+        batch_.events.back().scope = EventScope::kAll;
+      }
       return true;
     case EventType::kOther:
       if (options_.strict) return reader_.Fail(DecodeCode::kUnknownEventType, fields_.start);

@@ -78,6 +78,7 @@ class EventDecoder {
     bool has_spec_kind = false;
     bool full_attention = false;
     bool later_group = false;  // group_idx above 0
+    bool narrowed = false;     // a locality or a group was named
     EventScope scope = EventScope::kDevice;
     model::WireHash parent;
     std::uint32_t block_size = 0;
