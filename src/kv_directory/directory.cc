@@ -58,7 +58,6 @@ struct Directory::Impl {
       : config(std::move(given)),
         index(to_index),
         source(from_source),
-        stream_metrics(registry),
         planned_gauge(registry.AddGauge("xms_kv_streams", "Streams that should be subscribed.")),
         excluded_gauge(registry.AddGauge(
             "xms_kv_excluded_instances",
@@ -66,15 +65,12 @@ struct Directory::Impl {
         slot_waits(
             registry.AddCounter("xms_kv_stream_slot_waits_total",
                                 "Streams that had to wait for a slot of the index to be cleared.")),
-        oldest_proof(registry.AddGauge(
-            "xms_kv_stream_oldest_proof_seconds",
-            "Longest time since a snapshot agreed with a synchronized stream or was applied.")),
         gate({}, random()),
         shared{.limits = config.limits,
                .clock = with_clock,
                .gate = gate,
                .resolver = resolver,
-               .metrics = stream_metrics,
+               .recovery_seconds = RecoverySeconds(registry),
                .synchronized = registry.AddGauge("xms_kv_streams_synchronized",
                                                  "Streams that are credited now.")},
         reader(std::make_shared<Reader>()) {
@@ -82,9 +78,9 @@ struct Directory::Impl {
       base::MutexLock lock(reader->mu);
       reader->directory = this;
     }
-    registry.AddCollector([reader = reader] {
+    registry.AddSampler([reader = reader](observability::Samples& samples) {
       base::MutexLock lock(reader->mu);
-      if (reader->directory != nullptr) reader->directory->ShowOldestProof();
+      if (reader->directory != nullptr) reader->directory->ShowStreams(samples);
     });
   }
 
@@ -93,15 +89,41 @@ struct Directory::Impl {
     reader->directory = nullptr;
   }
 
-  // Whoever reads the metrics.
-  void ShowOldestProof() {
+  // Whoever reads the metrics. No stream's thread waits for it longer than for another query.
+  void ShowStreams(observability::Samples& samples) {
     const base::SteadyTime now = shared.clock.Now();
-    base::Duration oldest{};
-    base::MutexLock lock(mu);
-    for (const auto& [key, stream] : streams) {
-      if (stream->synchronized()) oldest = std::max(oldest, now - stream->proven_at());
+    double oldest = 0;
+    std::map<model::StreamKey, std::shared_ptr<const StreamMetrics>> counted;
+    {
+      base::MutexLock lock(mu);
+      for (const auto& [key, stream] : streams) {
+        counted.emplace(key, stream->metrics());
+        if (!stream->synchronized()) continue;
+        const std::chrono::duration<double> age = now - stream->proven_at();
+        oldest = std::max(oldest, age.count());
+      }
     }
-    oldest_proof.Set(std::chrono::duration<double>(oldest).count());
+    samples.Gauge("xms_kv_stream_oldest_proof_seconds",
+                  "Longest time since a snapshot agreed with a synchronized stream or was applied.",
+                  {}, oldest);
+    for (const auto& [key, metrics] : counted) ShowStreamMetrics(key, *metrics, now, samples);
+    for (const kv_index::StreamStatus& status : index.Streams()) {
+      const model::StreamKey& key = status.info->key;
+      if (!counted.contains(key)) continue;  // it is ending
+      const auto gauge = [&](std::string_view name, std::string_view help,
+                             observability::Labels labels, std::uint64_t value) {
+        samples.Gauge(name, help, std::move(labels), static_cast<double>(value));
+      };
+      constexpr std::string_view kBlocks = "Resident blocks by tier; 0 while unsynchronized.";
+      gauge("xms_kv_stream_blocks", kBlocks, StreamLabels(key, "tier", "device"),
+            status.device_blocks);
+      gauge("xms_kv_stream_blocks", kBlocks, StreamLabels(key, "tier", "host"), status.host_blocks);
+      gauge("xms_kv_stream_opaque_blocks",
+            "Blocks that are known without credit; 0 while unsynchronized.", StreamLabels(key),
+            status.opaque_mappings);
+      gauge("xms_kv_stream_synchronized", "1 while the stream is credited.", StreamLabels(key),
+            status.synchronized ? 1 : 0);
+    }
   }
 
   void Start() {
@@ -248,11 +270,9 @@ struct Directory::Impl {
   const DirectoryConfig config;
   kv_index::KvIndex& index;
   const InstanceSource* const source;
-  const StreamMetrics stream_metrics;
   const observability::Gauge planned_gauge;
   const observability::Gauge excluded_gauge;
   const observability::Counter slot_waits;
-  const observability::Gauge oldest_proof;
   std::random_device random;  // seeds only: the owner's before Start, then the refresh thread's
   SnapshotGate gate;
   Resolver resolver;

@@ -94,6 +94,15 @@ void CollectInto(const Families<Cell>& families, prometheus::MetricType type,
   }
 }
 
+// A name is a Prometheus name and so are its labels, or the first test shows it.
+void CheckNames(std::string_view name, const Labels& labels) {
+  if (!prometheus::CheckMetricName(std::string(name))) Defect(name, "not a Prometheus metric name");
+  for (const auto& [label, value] : labels) {
+    if (!prometheus::CheckLabelName(label))
+      Defect(name, base::StrCat("not a Prometheus label name: ", label));
+  }
+}
+
 }  // namespace
 
 void Counter::Increment(double by) const {
@@ -122,27 +131,42 @@ struct MetricRegistry::Impl {
   Families<prometheus::Gauge> gauges XMS_GUARDED_BY(mu);
   Families<HistogramCell> histograms XMS_GUARDED_BY(mu);
   std::vector<std::function<void()>> collectors XMS_GUARDED_BY(mu);
+  std::vector<std::function<void(Samples&)>> samplers XMS_GUARDED_BY(mu);
 
   template <typename Cell, typename Make>
   Cell* Add(Families<Cell>& families, std::string_view name, std::string_view help,
             const Labels& labels, const Make& make) XMS_REQUIRES(mu) {
     const std::size_t uses = counters.count(name) + gauges.count(name) + histograms.count(name);
     auto family = families.find(name);
+    CheckNames(name, labels);
     if (family == families.end()) {
       if (uses != 0) Defect(name, "already there with another type");
-      if (!prometheus::CheckMetricName(std::string(name)))
-        Defect(name, "not a Prometheus metric name");
       family = families.emplace(std::string(name), Family<Cell>{std::string(help), {}}).first;
-    }
-    for (const auto& [label, value] : labels) {
-      if (!prometheus::CheckLabelName(label))
-        Defect(name, base::StrCat("not a Prometheus label name: ", label));
     }
     std::unique_ptr<Cell>& cell = family->second.cells[labels];
     if (cell == nullptr) cell = make();
     return cell.get();
   }
 };
+
+void Samples::Put(std::string_view name, std::string_view help, bool counter, Labels labels,
+                  double value) {
+  auto family = families_.find(name);
+  if (family == families_.end()) {
+    CheckNames(name, labels);
+    family = families_.emplace(std::string(name), Family{std::string(help), counter, {}}).first;
+  }
+  if (family->second.counter != counter) Defect(name, "already there with another type");
+  family->second.values[std::move(labels)] = value;
+}
+
+void Samples::Counter(std::string_view name, std::string_view help, Labels labels, double value) {
+  Put(name, help, /*counter=*/true, std::move(labels), value);
+}
+
+void Samples::Gauge(std::string_view name, std::string_view help, Labels labels, double value) {
+  Put(name, help, /*counter=*/false, std::move(labels), value);
+}
 
 MetricRegistry::MetricRegistry() : impl_(std::make_unique<Impl>()) {}
 MetricRegistry::~MetricRegistry() = default;
@@ -175,13 +199,22 @@ void MetricRegistry::AddCollector(std::function<void()> collect) {
   impl_->collectors.push_back(std::move(collect));
 }
 
+void MetricRegistry::AddSampler(std::function<void(Samples&)> sample) {
+  base::MutexLock lock(impl_->mu);
+  impl_->samplers.push_back(std::move(sample));
+}
+
 std::string MetricRegistry::Exposition() const {
   std::vector<std::function<void()>> collectors;
+  std::vector<std::function<void(Samples&)>> samplers;
   {
     base::MutexLock lock(impl_->mu);
     collectors = impl_->collectors;
+    samplers = impl_->samplers;
   }
   for (const auto& collect : collectors) collect();
+  Samples samples;
+  for (const auto& sample : samplers) sample(samples);
 
   std::vector<prometheus::MetricFamily> families;
   {
@@ -189,6 +222,20 @@ std::string MetricRegistry::Exposition() const {
     CollectInto(impl_->counters, prometheus::MetricType::Counter, families);
     CollectInto(impl_->gauges, prometheus::MetricType::Gauge, families);
     CollectInto(impl_->histograms, prometheus::MetricType::Histogram, families);
+  }
+  for (const prometheus::MetricFamily& added : families) {
+    if (samples.families_.contains(added.name)) Defect(added.name, "added and sampled");
+  }
+  for (const auto& [name, family] : samples.families_) {
+    prometheus::MetricFamily& sampled = families.emplace_back();
+    sampled.name = name;
+    sampled.help = family.help;
+    sampled.type = family.counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    for (const auto& [labels, value] : family.values) {
+      prometheus::ClientMetric& metric = sampled.metric.emplace_back();
+      metric.label = ToLabels(labels);
+      (family.counter ? metric.counter.value : metric.gauge.value) = value;
+    }
   }
   std::sort(families.begin(), families.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -5,6 +5,8 @@
 // Threads     Increment, Set, Observe: any thread, no lock. Add…: any thread, locks.
 //             Exposition: any thread.
 // Ownership   The registry owns its metrics; handles are plain pointers that live as long as it.
+// Series      What a registry is told to add stays. What comes and goes (streams, with their names as
+//             labels) is put into Samples by a sampler at each exposition: nothing of it is kept.
 // Names       `xms_…`, unit in the name (`_seconds`, `_bytes`, `_total`). The same name and labels give
 //             the same metric. docs/metrics.md lists all of them.
 #pragma once
@@ -57,6 +59,23 @@ class Histogram {
   void* impl_ = nullptr;
 };
 
+// One exposition's values of things that come and go. What a sampler does not put is not shown.
+class Samples {
+ public:
+  void Counter(std::string_view name, std::string_view help, Labels labels, double value);
+  void Gauge(std::string_view name, std::string_view help, Labels labels, double value);
+
+ private:
+  friend class MetricRegistry;
+  struct Family {
+    std::string help;
+    bool counter = false;
+    std::map<Labels, double> values;
+  };
+  void Put(std::string_view name, std::string_view help, bool counter, Labels labels, double value);
+  std::map<std::string, Family, std::less<>> families_;
+};
+
 class MetricRegistry {
  public:
   MetricRegistry();
@@ -73,6 +92,9 @@ class MetricRegistry {
   // Called before each exposition, for values that are cheaper to read than to keep. May call Set on gauges.
   // Collectors must outlive the registry or be idle when it is read; run without a lock held.
   void AddCollector(std::function<void()> collect);
+  // Called after the collectors, under the same rules. Names that were added to the registry are not
+  // for samplers.
+  void AddSampler(std::function<void(Samples&)> sample);
 
   // Content-Type: text/plain; version=0.0.4.
   std::string Exposition() const;

@@ -75,7 +75,7 @@ bool SnapshotReader::IsEmpty() const {
 SnapshotReader::State SnapshotReader::Add(Message message) {
   if (!error_.empty()) return State::kBad;
   const std::size_t bytes = TotalBytes(message);
-  metrics_.bytes.Increment(static_cast<double>(bytes));
+  metrics_.bytes.Increment(bytes);
   const ReplyFrames reply = ParseReply(message, spec_.topic);
   if (reply.kind == ReplyFrames::Kind::kBad) {
     metrics_.frame_errors.Increment();

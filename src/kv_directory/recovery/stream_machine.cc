@@ -133,7 +133,7 @@ void StreamMachine::OnLive(Message message, SteadyTime now) {
   silent_moves_ = 0;
   const std::size_t bytes = TotalBytes(message);
   metrics_.batches.Increment();
-  metrics_.bytes.Increment(static_cast<double>(bytes));
+  metrics_.bytes.Increment(bytes);
   if (live.kind == LiveFrames::Kind::kBad) {
     metrics_.frame_errors.Increment();
     Fault(live.error, now);

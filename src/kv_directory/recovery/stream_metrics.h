@@ -1,17 +1,25 @@
-// StreamMetrics: what all streams together count. Labels name causes, never streams: their number
-// is bounded by this list, and the query answer says what is wrong with a single one.
+// StreamMetrics: what one stream counts, by cause.
 //
-// Threads     Handles are lock-free; any thread. The struct is immutable once made.
-// Ownership   Handles belong to the registry. Default-made: counts nothing.
+// Place       Owned by the stream's thread object; counted by StreamMachine and SnapshotReader, shown
+//             by Directory at each exposition under the labels `instance` and `rank`, so that the
+//             series of a stream end with it.
+// Threads     Counting: the stream's thread. ShowStreamMetrics and values: any thread, meanwhile.
+//             Relaxed: each count is true by itself, no two of them are of one moment.
+// Proof       KVDirectoryMetrics*.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "kv_directory/recovery/apply.h"
 #include "kv_events/decoder.h"
+#include "model/ids.h"
 #include "observability/metrics.h"
 
 namespace xms::kv_directory {
@@ -38,31 +46,68 @@ std::string_view ExchangeOutcomeName(ExchangeOutcome outcome);
 inline constexpr std::size_t kDecodeCodes =
     static_cast<std::size_t>(kv_events::DecodeCode::kBlockSizeMismatch) + 1;
 
+// Counting changes nothing of what it is a member of, as with observability::Counter.
+class StreamCounter {
+ public:
+  void Increment(std::uint64_t by = 1) const { value_.fetch_add(by, std::memory_order_relaxed); }
+  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  mutable std::atomic<std::uint64_t> value_{0};
+};
+
+// How long a stream has not been credited, the time that is still running included.
+class UnsynchronizedTime {
+ public:
+  void Begin(base::SteadyTime now);  // nothing when it has begun
+  void End(base::SteadyTime now);
+  base::Duration Total(base::SteadyTime now) const;
+
+ private:
+  mutable base::Mutex mu_;
+  base::Duration past_ XMS_GUARDED_BY(mu_){};
+  std::optional<base::SteadyTime> since_ XMS_GUARDED_BY(mu_);
+};
+
 struct StreamMetrics {
   StreamMetrics() = default;
-  explicit StreamMetrics(observability::MetricRegistry& registry);
+  // `seconds`: all streams' together, from RecoverySeconds.
+  explicit StreamMetrics(observability::Histogram seconds) : recovery_seconds(seconds) {}
 
-  observability::Counter batches;
-  observability::Counter bytes;
-  observability::Counter foreign_topics;
-  observability::Counter gaps;
-  observability::Counter restarts;
-  observability::Counter disconnects;
-  observability::Counter unknown_parents;
-  observability::Counter conflicts;
-  observability::Counter unknown_clears;
-  observability::Counter unknown_stores;
-  observability::Counter unknown_removals;
-  observability::Counter frame_errors;
-  observability::Counter block_limits;
-  observability::Counter message_limits;
-  observability::Counter buffer_limits;
-  observability::Counter silent_subscriptions;
-  std::array<observability::Counter, kDecodeCodes> parse_errors;
-  std::array<observability::Counter, kIgnoreReasons> ignored;
-  std::array<observability::Counter, kExchangeOutcomes> recoveries;
-  std::array<observability::Counter, kExchangeOutcomes> reconciliations;
+  StreamCounter batches;
+  StreamCounter bytes;
+  StreamCounter foreign_topics;
+  StreamCounter gaps;
+  StreamCounter restarts;
+  StreamCounter disconnects;
+  StreamCounter unknown_parents;
+  StreamCounter conflicts;
+  StreamCounter unknown_clears;
+  StreamCounter unknown_stores;
+  StreamCounter unknown_removals;
+  StreamCounter frame_errors;
+  StreamCounter block_limits;
+  StreamCounter message_limits;
+  StreamCounter buffer_limits;
+  StreamCounter silent_subscriptions;
+  std::array<StreamCounter, kDecodeCodes> parse_errors;
+  std::array<StreamCounter, kIgnoreReasons> ignored;
+  std::array<StreamCounter, kExchangeOutcomes> recoveries;
+  std::array<StreamCounter, kExchangeOutcomes> reconciliations;
+  UnsynchronizedTime unsynchronized;
   observability::Histogram recovery_seconds;
 };
+
+// The one histogram: buckets per stream would be too many series.
+observability::Histogram RecoverySeconds(observability::MetricRegistry& registry);
+
+// What has happened; a cause that has not has no series.
+void ShowStreamMetrics(const model::StreamKey& key, const StreamMetrics& metrics,
+                       base::SteadyTime now, observability::Samples& samples);
+
+// A stream's labels, and one more for the cause.
+observability::Labels StreamLabels(const model::StreamKey& key);
+observability::Labels StreamLabels(const model::StreamKey& key, std::string_view label,
+                                   std::string_view cause);
 
 }  // namespace xms::kv_directory

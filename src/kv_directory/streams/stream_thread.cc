@@ -31,10 +31,11 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       : owner_(owner),
         shared_(owner.shared_),
         ticket_(owner.shared_.gate),
-        machine_(owner.spec_, owner.shared_.limits, *owner.ledger_, *this, owner.shared_.metrics,
+        machine_(owner.spec_, owner.shared_.limits, *owner.ledger_, *this, *owner.metrics_,
                  owner.seed_) {}
 
   void Run(const std::stop_token& stop) {
+    owner_.metrics_->unsynchronized.Begin(shared_.clock.Now());
     machine_.Start(shared_.clock.Now());
     while (!stop.stop_requested()) {
       Wait();
@@ -44,6 +45,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       const SteadyTime now = shared_.clock.Now();
       if (now >= machine_.NextTick()) machine_.OnTick(now);
       owner_.proven_at_.store(machine_.proven_at(), std::memory_order_relaxed);
+      owner_.ledger_->NoteProof(machine_.proven_at(), machine_.live_at());
       ShowSynchrony(machine_.synchronized());
     }
     exchange_.Close();
@@ -169,6 +171,11 @@ class StreamThread::Loop final : public StreamMachine::Actions {
     if (owner_.synchronized_.load(std::memory_order_relaxed) == synchronized) return;
     owner_.synchronized_.store(synchronized, std::memory_order_relaxed);
     shared_.synchronized.Add(synchronized ? 1 : -1);
+    if (synchronized) {
+      owner_.metrics_->unsynchronized.End(shared_.clock.Now());
+    } else {
+      owner_.metrics_->unsynchronized.Begin(shared_.clock.Now());
+    }
   }
 
   StreamThread& owner_;
@@ -190,6 +197,7 @@ StreamThread::StreamThread(StreamSpec spec, std::unique_ptr<kv_index::StreamLedg
       shared_(shared),
       wakeup_(std::move(wakeup)),
       seed_(seed),
+      metrics_(std::make_shared<StreamMetrics>(shared.recovery_seconds)),
       ledger_(std::move(ledger)),
       thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 

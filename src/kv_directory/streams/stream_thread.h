@@ -2,8 +2,8 @@
 //
 // Place       Made by Directory for each planned stream. The only place where sockets, time and
 //             StreamMachine meet.
-// Threads     Construction, RequestStop and destruction: the owner's. synchronized: any. Everything
-//             else happens on the thread that it owns.
+// Threads     Construction, RequestStop and destruction: the owner's. synchronized, proven_at and
+//             metrics: any. Everything else happens on the thread that it owns.
 // Ownership   Owns ledger and thread; borrows what is in Shared, which must outlive it. The
 //             destructor ends the stream: it joins, and by then the ledger is gone.
 // Failure     None outwardly: the ledger's error says what is wrong.
@@ -36,7 +36,7 @@ class StreamThread {
     const base::Clock& clock;
     SnapshotGate& gate;
     Resolver& resolver;
-    const StreamMetrics& metrics;
+    observability::Histogram recovery_seconds;
     observability::Gauge synchronized;  // streams
   };
 
@@ -51,6 +51,8 @@ class StreamThread {
   // When a snapshot last agreed with what is credited, or became it; means nothing before the first
   // synchrony.
   base::SteadyTime proven_at() const { return proven_at_.load(std::memory_order_relaxed); }
+  // What the stream counts; may outlive it.
+  std::shared_ptr<const StreamMetrics> metrics() const { return metrics_; }
   // Returns at once; the destructor waits.
   void RequestStop();
   // After RequestStop: the ledger is gone, and the destructor has nothing to wait for.
@@ -65,6 +67,7 @@ class StreamThread {
   const Shared& shared_;
   const std::shared_ptr<Wakeup> wakeup_;
   const std::uint64_t seed_;
+  const std::shared_ptr<StreamMetrics> metrics_;
   std::unique_ptr<kv_index::StreamLedger> ledger_;  // the thread's
   std::atomic<bool> synchronized_{false};
   std::atomic<bool> ended_{false};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -131,6 +132,19 @@ class KVDirectory : public ::testing::Test {
     const std::size_t at = text.find("\n" + name_and_labels + " ");
     if (at == std::string::npos) return -1;
     return std::stod(text.substr(at + name_and_labels.size() + 2));
+  }
+
+  // A series of one stream; 0 while it has none. `cause`: label and value.
+  double StreamMetric(const std::string& name, const std::string& instance,
+                      const std::pair<std::string, std::string>& cause = {},
+                      std::int32_t rank = 0) const {
+    observability::Labels labels = {{"instance", instance}, {"rank", std::to_string(rank)}};
+    if (!cause.first.empty()) labels.insert(cause);
+    std::string shown;
+    for (const auto& [label, value] : labels) {
+      shown += (shown.empty() ? "{" : ",") + label + "=\"" + value + "\"";
+    }
+    return std::max(Metric(name + shown + "}"), 0.0);
   }
 
   const Tokens prompt_ = testing::MakePrompt(1, 8);

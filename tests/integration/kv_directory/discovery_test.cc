@@ -167,6 +167,39 @@ TEST_F(KVDirectory, RefreshSoonDoesNotWaitForTheInterval) {
   ASSERT_TRUE(WaitSynchronized(engine.name()));
 }
 
+TEST_F(KVDirectory, StreamsTakeTheirSeriesWithThem) {
+  const DiscoveredEngine engine = MakeEngine(1, kEventOffset, kReplayOffset);
+  const auto named = [&](int number) {
+    SourceInstance instance = InstanceOf(engine, "one");
+    instance.record.id.name =
+        "127.0.1." + std::to_string(number) + ":" + std::to_string(engine.http_port);
+    return instance;
+  };
+  const auto series = [&](const SourceInstance& instance) {
+    const std::string text = metrics_.Exposition();
+    return text.find("instance=\"" + instance.record.id.name + "\"") != std::string::npos;
+  };
+  StartWith(DiscoveryOf());
+  const auto count_named = [&] {
+    const std::string text = metrics_.Exposition();
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("instance=", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  for (int number = 1; number <= 20; ++number) {
+    instances_.Set({named(number)});
+    directory_->RefreshSoon();
+    ASSERT_TRUE(WaitFor("the stream is shown", [&] { return series(named(number)); }));
+    EXPECT_LE(count_named(), 40u) << "one stream's, however many there were before";
+    if (number > 1) {
+      EXPECT_FALSE(series(named(number - 1)));
+    }
+  }
+  instances_.Set({});
+  directory_->RefreshSoon();
+  ASSERT_TRUE(WaitFor("its series go", [&] { return count_named() == 0; }));
+}
+
 // All slots taken by streams that have to go first.
 TEST_F(KVDirectory, FullHouseIsReplacedWithoutLosingAnybody) {
   const DiscoveredEngine engine = MakeEngine(1, kEventOffset, kReplayOffset);

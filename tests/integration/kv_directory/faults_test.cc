@@ -43,7 +43,7 @@ TEST_F(KVDirectory, SkippedSequenceIsAGapAndIsRecovered) {
   ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({16, 0}));
   EXPECT_EQ(HitsOf("a", MakePrompt(2, 2)), Expectation({8, 0}));
-  EXPECT_EQ(Metric("xms_kv_stream_gaps_total"), 1);
+  EXPECT_EQ(StreamMetric("xms_kv_stream_gaps_total", "a"), 1);
 }
 
 TEST_F(KVDirectory, GarbageCostsThatStreamItsCreditUntilASnapshot) {
@@ -79,7 +79,7 @@ TEST_F(KVDirectory, OtherTopicsOnTheSameSocketAreNoBusinessOfOurs) {
   publisher.Store(Tier::kDevice, prompt_);
   ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
-  EXPECT_EQ(Metric("xms_kv_stream_foreign_topics_total"), 1);
+  EXPECT_EQ(StreamMetric("xms_kv_stream_foreign_topics_total", "a"), 1);
 }
 
 TEST_F(KVDirectory, DisconnectTakesTheCreditAndReconnectBringsItBack) {
@@ -244,8 +244,8 @@ TEST_F(KVDirectory, LostTailIsFoundByReconciliation) {
   publisher.Publish(publisher.NewBatch().Remove(Tier::kDevice, prompt_, 2));
   ASSERT_TRUE(WaitCaughtUp(publisher, "a"));
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({8, 0}));
-  EXPECT_EQ(Metric("xms_kv_stream_reconciliations_total{outcome=\"lost_tail\"}"), 1);
-  EXPECT_EQ(Metric("xms_kv_stream_gaps_total"), 0);
+  EXPECT_EQ(StreamMetric("xms_kv_stream_reconciliations_total", "a", {"outcome", "lost_tail"}), 1);
+  EXPECT_EQ(StreamMetric("xms_kv_stream_gaps_total", "a"), 0);
 }
 
 // C02: emptied, idle, and nothing said.
@@ -309,7 +309,7 @@ TEST_F(KVDirectory, ReconnectsLeakNoSockets) {
   restart();
   const std::size_t before = OpenFiles();
   for (int i = 0; i < 5; ++i) restart();
-  EXPECT_EQ(Metric("xms_kv_stream_disconnects_total"), 6);
+  EXPECT_EQ(StreamMetric("xms_kv_stream_disconnects_total", "a"), 6);
   // The monitor's and the exchange's sockets are closed by libzmq in its own time.
   ASSERT_TRUE(WaitFor("closed sockets are gone", [&] { return OpenFiles() <= before; }))
       << OpenFiles() << " open files, " << before << " before";

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -294,6 +295,54 @@ TEST(KVIndexStress, ListsAndMatchesOfTheSameGenerationAgree) {
       ASSERT_TRUE(slot.synchronized || slot.device_hit_tokens == 0);
     });
   }
+  workload.Join();
+}
+
+// What a status says of blocks and digest is true as of the sequence beside them, whatever is being
+// applied meanwhile (F4).
+TEST(KVIndexStress, BlockCountsAndDigestBelongToTheSequenceBesideThem) {
+  constexpr std::uint64_t kBatches = 500;
+  constexpr std::uint32_t kPerBatch = 3;
+  // What each sequence leaves behind: three more blocks on Device, the first of them on Host too.
+  std::vector<std::uint64_t> digests = {0};
+  for (std::uint64_t sequence = 1; sequence <= kBatches; ++sequence) {
+    std::uint64_t digest = digests.back();
+    for (const WireHash wire : Wires(kPerBatch * sequence, kPerBatch)) {
+      digest += StreamLedger::DigestTerm(wire, Tier::kDevice);
+    }
+    digest += StreamLedger::DigestTerm({kPerBatch * sequence}, Tier::kHost);
+    digests.push_back(digest);
+  }
+  KvIndex index{Options{}};
+  const auto ledger = OpenSynchronized(index, Info("e", 0, 1));
+  Workload workload(2);
+  workload.Start(20 * kBatches, [&](std::uint64_t round) {
+    const std::uint64_t sequence = round % (kBatches + 1);
+    if (sequence == 0) {
+      ledger->Unsynchronize("again");
+      ledger->ClearAll();
+      ledger->Synchronize({0});
+      return;
+    }
+    const auto wires = Wires(kPerBatch * sequence, kPerBatch);
+    const auto tokens = Prompt(static_cast<std::uint32_t>(sequence), kPerBatch, 1);
+    ASSERT_TRUE(
+        ledger->Store(Tier::kDevice, wires, {}, tokens, StreamLedger::Orphans::kRefuse).ok());
+    ASSERT_TRUE(ledger->StoreKnown(Tier::kHost, std::span(wires).first(1)).ok());
+    ledger->Advance({sequence});
+  });
+  workload.Start(20'000, [&](std::uint64_t) {
+    const StreamStatus status = index.Streams().at(0);
+    if (!status.synchronized) {
+      EXPECT_EQ(status.digest, 0u);
+      EXPECT_EQ(status.device_blocks + status.host_blocks, 0u);
+      return;
+    }
+    const std::uint64_t sequence = status.sequence.value;
+    EXPECT_EQ(status.device_blocks, kPerBatch * sequence);
+    EXPECT_EQ(status.host_blocks, sequence);
+    EXPECT_EQ(status.digest, digests.at(sequence));
+  });
   workload.Join();
 }
 

@@ -117,6 +117,33 @@ TEST(Observability, CollectorsRunBeforeEachExposition) {
   EXPECT_THAT(registry.Exposition(), HasSubstr("xms_late 2\n"));
 }
 
+TEST(Observability, WhatASamplerDoesNotPutIsNotShown) {
+  MetricRegistry registry;
+  registry.AddGauge("xms_b", "B.").Set(1);
+  bool there = true;
+  registry.AddSampler([&](Samples& samples) {
+    samples.Counter("xms_a_total", "A.", {{"of", "one"}}, 2);
+    if (there) samples.Counter("xms_a_total", "A.", {{"of", "two"}}, 3);
+    if (there) samples.Gauge("xms_c", "C.", {}, 4);
+  });
+  EXPECT_EQ(registry.Exposition(),
+            "# HELP xms_a_total A.\n# TYPE xms_a_total counter\n"
+            "xms_a_total{of=\"one\"} 2\nxms_a_total{of=\"two\"} 3\n"
+            "# HELP xms_b B.\n# TYPE xms_b gauge\nxms_b 1\n"
+            "# HELP xms_c C.\n# TYPE xms_c gauge\nxms_c 4\n");
+  there = false;
+  EXPECT_EQ(registry.Exposition(),
+            "# HELP xms_a_total A.\n# TYPE xms_a_total counter\nxms_a_total{of=\"one\"} 2\n"
+            "# HELP xms_b B.\n# TYPE xms_b gauge\nxms_b 1\n");
+}
+
+TEST(ObservabilityDeath, WhatWasAddedCannotBeSampledToo) {
+  MetricRegistry registry;
+  registry.AddGauge("xms_x", "X.");
+  registry.AddSampler([](Samples& samples) { samples.Gauge("xms_x", "X.", {}, 1); });
+  EXPECT_DEATH(registry.Exposition(), "xms_x.*added and sampled");
+}
+
 TEST(ObservabilityDeath, OneNameWithTwoTypesIsADefect) {
   MetricRegistry registry;
   registry.AddGauge("xms_x", "X.");
