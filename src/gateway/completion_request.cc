@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
-#include "gateway/internal/json_dom.h"
+#include "gateway/internal/json_reader.h"
 #include "gateway/internal/token_text.h"
 #include "gateway/json_text.h"
 
@@ -14,8 +14,9 @@ namespace xms::gateway {
 namespace {
 
 using base::StrCat;
-using simdjson::dom::element;
-using simdjson::dom::element_type;
+using internal::JsonError;
+using internal::JsonType;
+using internal::JsonValue;
 
 using Problem = std::optional<GatewayError>;
 
@@ -50,9 +51,14 @@ Field FieldOf(CompletionApi api, std::string_view key) {
   return kOther;
 }
 
-GatewayError WrongType(std::string_view field, element value, std::string_view allowed) {
+GatewayError InvalidJson(JsonError error) {
+  return {ErrorKind::kInvalidJson,
+          StrCat("the request body is not valid JSON: ", internal::WhyNotJson(error)), ""};
+}
+
+GatewayError WrongType(std::string_view field, JsonType type, std::string_view allowed) {
   return {ErrorKind::kInvalidValue,
-          StrCat("`", field, "` is ", internal::TypeName(value), "; allowed: ", allowed),
+          StrCat("`", field, "` is ", internal::TypeName(type), "; allowed: ", allowed),
           std::string(field)};
 }
 
@@ -64,23 +70,25 @@ Problem BadToken(std::string_view where, std::size_t index, std::string_view why
 }  // namespace
 
 struct CompletionParser::Impl {
-  internal::Dom dom;
+  internal::JsonReader reader;
   std::vector<std::uint32_t> tokens;
   // The prompt's array was read ahead: `tokens` has its ids, `array_text` its text, and the document
   // an empty array in its place.
   bool read_ahead = false;
   std::string array_text;
   std::string shortened;
+  std::bitset<kFields> given;  // fields that are there and not null
 
   // The document to parse: `body`, or a short one without the prompt's long array.
   std::string_view ReadAhead(CompletionApi api, std::string_view body);
   void Trim();
 
-  Problem Read(CompletionApi api, simdjson::dom::object object, CompletionRequest& out);
-  Problem ReadField(Field field, element value, CompletionRequest& out);
-  Problem ReadPrompt(element value, CompletionRequest& out);
-  Problem ReadPromptList(element value, CompletionRequest& out);
-  Problem ReadTokenLists(simdjson::dom::array lists, CompletionRequest& out);
+  Problem Read(CompletionApi api, internal::JsonObject object, CompletionRequest& out);
+  Problem CheckComplete(CompletionApi api) const;
+  Problem ReadField(Field field, JsonValue value, JsonType type, CompletionRequest& out);
+  Problem ReadMessages(JsonValue value, CompletionRequest& out);
+  Problem ReadPromptList(internal::JsonArray list, CompletionRequest& out);
+  Problem ReadPromptItem(JsonValue item, JsonType kind, std::size_t index, CompletionRequest& out);
 };
 
 CompletionParser::CompletionParser() : impl_(std::make_unique<Impl>()) {}
@@ -92,26 +100,30 @@ Problem CompletionParser::Parse(CompletionApi api, std::string_view body, Comple
   out.tokens = {};
   impl_->Trim();  // of the request before: nothing of it is in use any more
 
-  element root;
-  std::string why;
-  if (!impl_->dom.Parse(impl_->ReadAhead(api, body), root, why)) {
-    return GatewayError{ErrorKind::kInvalidJson,
-                        StrCat("the request body is not valid JSON: ", why), ""};
+  internal::JsonDocument document;
+  if (const JsonError error = impl_->reader.Open(impl_->ReadAhead(api, body), document)) {
+    return InvalidJson(error);
   }
-  if (root.type() != element_type::OBJECT) {
+  JsonType type{};
+  if (const JsonError error = document.type().get(type)) return InvalidJson(error);
+  if (type != JsonType::object) {
     return GatewayError{
         ErrorKind::kInvalidJson,
-        StrCat("the request body is ", internal::TypeName(root), "; allowed: a JSON object"), ""};
+        StrCat("the request body is ", internal::TypeName(type), "; allowed: a JSON object"), ""};
   }
+  internal::JsonObject object;
+  if (const JsonError error = document.get_object().get(object)) return InvalidJson(error);
   out.body.reserve(body.size() + 16);
-  return impl_->Read(api, root.get_object().value_unsafe(), out);
+  if (Problem problem = impl_->Read(api, object, out)) return problem;
+  if (const JsonError error = internal::AtEnd(document)) return InvalidJson(error);
+  return impl_->CheckComplete(api);
 }
 
 void CompletionParser::Impl::Trim() {
   if (tokens.capacity() > kKeptTokens) std::vector<std::uint32_t>().swap(tokens);
   if (array_text.capacity() > kKeptText) std::string().swap(array_text);
   if (shortened.capacity() > kKeptText) std::string().swap(shortened);
-  dom.Trim();
+  reader.Trim();
 }
 
 std::string_view CompletionParser::Impl::ReadAhead(CompletionApi api, std::string_view body) {
@@ -126,18 +138,23 @@ std::string_view CompletionParser::Impl::ReadAhead(CompletionApi api, std::strin
   return shortened;
 }
 
-Problem CompletionParser::Impl::Read(CompletionApi api, simdjson::dom::object object,
+Problem CompletionParser::Impl::Read(CompletionApi api, internal::JsonObject object,
                                      CompletionRequest& out) {
-  std::bitset<kFields> seen;   // named
-  std::bitset<kFields> given;  // named, and not null
+  std::bitset<kFields> seen;
+  given.reset();
   out.body.push_back('{');
-  for (const auto entry : object) {
+  for (auto entry : object) {
+    std::string_view key;
+    JsonValue value;
+    if (const JsonError error = internal::ReadMember(entry, key, value)) return InvalidJson(error);
     if (out.body.size() > 1) out.body.push_back(',');
-    AppendQuotedUtf8(out.body, entry.key);
+    AppendQuotedUtf8(out.body, key);
     out.body.push_back(':');
-    const Field field = FieldOf(api, entry.key);
+    const Field field = FieldOf(api, key);
     if (field == kOther) {
-      internal::AppendElement(out.body, entry.value);
+      if (const JsonError error = internal::CopyValue(value, 1, &out.body)) {
+        return InvalidJson(error);
+      }
       continue;
     }
     if (seen.test(field)) {
@@ -147,14 +164,22 @@ Problem CompletionParser::Impl::Read(CompletionApi api, simdjson::dom::object ob
           std::string(kFieldNames[field])};
     }
     seen.set(field);
-    if (entry.value.type() == element_type::NULL_VALUE) {
-      out.body += "null";
+    JsonType type{};
+    if (const JsonError error = value.type().get(type)) return InvalidJson(error);
+    if (type == JsonType::null) {
+      if (const JsonError error = internal::CopyValue(value, 1, &out.body)) {
+        return InvalidJson(error);
+      }
       continue;
     }
     given.set(field);
-    if (Problem problem = ReadField(field, entry.value, out)) return problem;
+    if (Problem problem = ReadField(field, value, type, out)) return problem;
   }
   out.body.push_back('}');
+  return std::nullopt;
+}
+
+Problem CompletionParser::Impl::CheckComplete(CompletionApi api) const {
   if (api == CompletionApi::kChatCompletions && !given.test(kMessages)) {
     return GatewayError{ErrorKind::kMissingField,
                         "`messages` is missing; give an array of at least one message", "messages"};
@@ -168,112 +193,116 @@ Problem CompletionParser::Impl::Read(CompletionApi api, simdjson::dom::object ob
   return std::nullopt;
 }
 
-Problem CompletionParser::Impl::ReadField(Field field, element value, CompletionRequest& out) {
-  const element_type type = value.type();
+Problem CompletionParser::Impl::ReadField(Field field, JsonValue value, JsonType type,
+                                          CompletionRequest& out) {
   switch (field) {
     case kModel:
-      if (type != element_type::STRING) return WrongType("model", value, "a string");
+      if (type != JsonType::string) return WrongType("model", type, "a string");
       break;
     case kStream:
-      if (type != element_type::BOOL) return WrongType("stream", value, "true, false or null");
+      if (type != JsonType::boolean) return WrongType("stream", type, "true, false or null");
       break;
     case kStreamOptions:
-      if (type != element_type::OBJECT) {
-        return WrongType("stream_options", value, "an object or null");
-      }
+      if (type != JsonType::object) return WrongType("stream_options", type, "an object or null");
       break;
     case kMessages:
-      if (type != element_type::ARRAY) {
-        return WrongType("messages", value, "an array of at least one message");
+      if (type != JsonType::array) {
+        return WrongType("messages", type, "an array of at least one message");
       }
-      if (value.get_array().value_unsafe().size() == 0) {
-        return GatewayError{ErrorKind::kInvalidValue,
-                            "`messages` is empty; give at least one message", "messages"};
-      }
-      break;
+      return ReadMessages(value, out);
     case kPrompt:
-      return ReadPrompt(value, out);
+      if (type == JsonType::string) break;
+      if (type != JsonType::array) {
+        return WrongType("prompt", type, "a string, an array of token ids, or an array of these");
+      }
+      {
+        internal::JsonArray list;
+        if (const JsonError error = value.get_array().get(list)) return InvalidJson(error);
+        return ReadPromptList(list, out);
+      }
     case kPromptEmbeds:
     case kFields:
     case kOther:
       break;
   }
-  internal::AppendElement(out.body, value);
+  if (const JsonError error = internal::CopyValue(value, 1, &out.body)) return InvalidJson(error);
   return std::nullopt;
 }
 
-Problem CompletionParser::Impl::ReadPrompt(element value, CompletionRequest& out) {
-  if (value.type() == element_type::STRING) {
-    internal::AppendElement(out.body, value);
-    return std::nullopt;
+Problem CompletionParser::Impl::ReadMessages(JsonValue value, CompletionRequest& out) {
+  const std::size_t begin = out.body.size();
+  if (const JsonError error = internal::CopyValue(value, 1, &out.body)) return InvalidJson(error);
+  if (std::string_view(out.body).substr(begin) == "[]") {
+    return GatewayError{ErrorKind::kInvalidValue, "`messages` is empty; give at least one message",
+                        "messages"};
   }
-  if (value.type() != element_type::ARRAY) {
-    return WrongType("prompt", value, "a string, an array of token ids, or an array of these");
-  }
-  return ReadPromptList(value, out);
+  return std::nullopt;
 }
 
 // [1, 2, 3], ["a", "b"] or [[1, 2], [3]]: the first element says which.
-Problem CompletionParser::Impl::ReadPromptList(element value, CompletionRequest& out) {
-  const simdjson::dom::array list = value.get_array().value_unsafe();
-  if (read_ahead && list.size() == 0) {
+Problem CompletionParser::Impl::ReadPromptList(internal::JsonArray list, CompletionRequest& out) {
+  if (!read_ahead) tokens.clear();
+  JsonType kind = JsonType::number;  // [] holds no token ids
+  std::size_t count = 0;
+  out.body.push_back('[');
+  for (auto element : list) {
+    JsonValue item;
+    if (const JsonError error = element.get(item)) return InvalidJson(error);
+    JsonType type{};
+    if (const JsonError error = item.type().get(type)) return InvalidJson(error);
+    if (count == 0 && (type == JsonType::string || type == JsonType::array)) kind = type;
+    if (count > 0) out.body.push_back(',');
+    if (Problem problem = ReadPromptItem(item, kind, count, out)) return problem;
+    ++count;
+  }
+  if (read_ahead && count == 0) {
     // A second `prompt` could only come later, and be refused for it.
+    out.body.pop_back();
     out.body += array_text;
-    out.tokenized = true;
-    out.tokens = tokens;
-    return std::nullopt;
+  } else {
+    out.body.push_back(']');
   }
-  const auto first = list.begin();
-  const element_type kind =
-      first == list.end() ? element_type::INT64 : (*first).type();  // [] holds no token ids
-  if (kind == element_type::ARRAY) return ReadTokenLists(list, out);
-  if (kind == element_type::STRING) {
-    std::size_t index = 0;
-    for (const auto text : list) {
-      if (text.type() != element_type::STRING) {
-        return GatewayError{ErrorKind::kInvalidValue,
-                            StrCat("`prompt[", index, "]` is ", internal::TypeName(text),
-                                   " among strings; all must be strings"),
-                            "prompt"};
-      }
-      ++index;
-    }
-    internal::AppendElement(out.body, value);
-    return std::nullopt;
-  }
-  std::size_t bad_index = 0;
-  std::string_view why;
-  if (!internal::AppendTokenIds(out.body, list, tokens, bad_index, why)) {
-    return BadToken("prompt", bad_index, why);
-  }
-  out.tokenized = true;
-  out.tokens = tokens;
+  // Several prompts are several prefixes; only a single one can be credited.
+  out.tokenized = kind == JsonType::number || (kind == JsonType::array && count == 1);
+  if (out.tokenized) out.tokens = tokens;
   return std::nullopt;
 }
 
-Problem CompletionParser::Impl::ReadTokenLists(simdjson::dom::array lists, CompletionRequest& out) {
-  std::size_t index = 0;
-  out.body.push_back('[');
-  for (const auto list : lists) {
-    if (list.type() != element_type::ARRAY) {
-      return GatewayError{ErrorKind::kInvalidValue,
-                          StrCat("`prompt[", index, "]` is ", internal::TypeName(list),
-                                 " among arrays; all must be arrays of token ids"),
-                          "prompt"};
+Problem CompletionParser::Impl::ReadPromptItem(JsonValue item, JsonType kind, std::size_t index,
+                                               CompletionRequest& out) {
+  JsonType type{};
+  if (const JsonError error = item.type().get(type)) return InvalidJson(error);
+  std::string_view why;
+  if (kind == JsonType::number) {
+    std::uint32_t token = 0;
+    std::string_view text;
+    if (const JsonError error = internal::ReadTokenId(item, token, text, why)) {
+      return InvalidJson(error);
     }
-    if (index > 0) out.body.push_back(',');
-    std::size_t bad_index = 0;
-    std::string_view why;
-    if (!internal::AppendTokenIds(out.body, list.get_array().value_unsafe(), tokens, bad_index,
-                                  why)) {
-      return BadToken(StrCat("prompt[", index, "]"), bad_index, why);
-    }
-    ++index;
+    if (!why.empty()) return BadToken("prompt", index, why);
+    tokens.push_back(token);
+    out.body.append(text);
+    return std::nullopt;
   }
-  out.body.push_back(']');
-  // Several prompts are several prefixes; only a single one can be credited.
-  out.tokenized = index == 1;
-  if (out.tokenized) out.tokens = tokens;
+  if (type != kind) {
+    return GatewayError{
+        ErrorKind::kInvalidValue,
+        StrCat("`prompt[", index, "]` is ", internal::TypeName(type),
+               kind == JsonType::string ? " among strings; all must be strings"
+                                        : " among arrays; all must be arrays of token ids"),
+        "prompt"};
+  }
+  if (kind == JsonType::string) {
+    if (const JsonError error = internal::CopyValue(item, 2, &out.body)) return InvalidJson(error);
+    return std::nullopt;
+  }
+  internal::JsonArray list;
+  std::size_t bad_index = 0;
+  if (const JsonError error = item.get_array().get(list)) return InvalidJson(error);
+  if (const JsonError error = internal::ReadTokenIds(list, tokens, &out.body, bad_index, why)) {
+    return InvalidJson(error);
+  }
+  if (!why.empty()) return BadToken(StrCat("prompt[", index, "]"), bad_index, why);
   return std::nullopt;
 }
 

@@ -6,11 +6,11 @@
 // Rules       What is relayed is written from the parsed document, never copied: one meaning for us
 //             and for the engine. Unknown fields stay, in their order, repeated ones too. Only what
 //             is read here is judged; a repeated field among those is refused, because two readers
-//             might pick different ones. Integers of 64 bits survive exactly, fractions to the last
-//             bit of a double.
+//             might pick different ones. Numbers are passed on as they are spelled, whatever
+//             their size.
 // Failure     A GatewayError that names the field, what is wrong and what is allowed, without
 //             quoting it.
-// Proof       GatewayCompletionRequest*, fuzz/gateway/completion_request_fuzz.cc.
+// Proof       GatewayCompletionRequest*, fuzz/gateway.
 #pragma once
 
 #include <cstdint>

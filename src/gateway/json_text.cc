@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "gateway/internal/json_dom.h"
+#include "gateway/internal/json_reader.h"
 
 namespace xms::gateway {
 namespace {

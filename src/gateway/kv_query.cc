@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "base/str_cat.h"
-#include "gateway/internal/json_dom.h"
+#include "gateway/internal/json_reader.h"
 #include "gateway/json_text.h"
 
 namespace xms::gateway {
@@ -11,10 +11,38 @@ namespace {
 
 using base::StrAppend;
 using base::StrCat;
-using simdjson::dom::element;
+using internal::JsonError;
+using internal::JsonType;
+
+GatewayError InvalidJson(JsonError error) {
+  return {ErrorKind::kInvalidJson,
+          StrCat("the request body is not valid JSON: ", internal::WhyNotJson(error)), ""};
+}
 
 GatewayError BadTokenIds(ErrorKind kind, std::string message) {
   return {kind, std::move(message), "token_ids"};
+}
+
+std::optional<GatewayError> ReadTokenIds(internal::JsonValue value,
+                                         std::vector<std::uint32_t>& tokens) {
+  JsonType type{};
+  if (const JsonError error = value.type().get(type)) return InvalidJson(error);
+  if (type != JsonType::array) {
+    return BadTokenIds(ErrorKind::kInvalidValue,
+                       StrCat("`token_ids` is ", internal::TypeName(type),
+                              "; allowed: an array of token ids, which may be empty"));
+  }
+  internal::JsonArray array;
+  std::size_t bad_index = 0;
+  std::string_view why;
+  if (const JsonError error = value.get_array().get(array)) return InvalidJson(error);
+  if (const JsonError error = internal::ReadTokenIds(array, tokens, nullptr, bad_index, why)) {
+    return InvalidJson(error);
+  }
+  if (why.empty()) return std::nullopt;
+  return BadTokenIds(ErrorKind::kInvalidValue,
+                     StrCat("`token_ids[", bad_index, "]` ", why,
+                            "; token ids are integers from 0 to 4294967295"));
 }
 
 struct Hits {
@@ -79,48 +107,42 @@ void AppendMatches(std::string& out, const kv_index::KvIndex& index,
 
 std::optional<GatewayError> ParseKvQuery(std::string_view body,
                                          std::vector<std::uint32_t>& tokens) {
-  static thread_local internal::Dom dom;
-  dom.Trim();
-  element root;
-  std::string why;
-  if (!dom.Parse(body, root, why)) {
+  static thread_local internal::JsonReader reader;
+  reader.Trim();
+  internal::JsonDocument document;
+  if (const JsonError error = reader.Open(body, document)) return InvalidJson(error);
+  JsonType type{};
+  if (const JsonError error = document.type().get(type)) return InvalidJson(error);
+  if (type != JsonType::object) {
     return GatewayError{ErrorKind::kInvalidJson,
-                        StrCat("the request body is not valid JSON: ", why), ""};
-  }
-  simdjson::dom::object object;
-  if (root.get(object) != simdjson::SUCCESS) {
-    return GatewayError{ErrorKind::kInvalidJson,
-                        StrCat("the request body is ", internal::TypeName(root),
+                        StrCat("the request body is ", internal::TypeName(type),
                                R"(; allowed: {"token_ids":[...]})"),
                         ""};
   }
-  int count = 0;
-  element value;
-  for (const auto field : object) {
-    if (field.key != "token_ids") continue;
-    value = field.value;
-    ++count;
+  internal::JsonObject object;
+  if (const JsonError error = document.get_object().get(object)) return InvalidJson(error);
+  bool found = false;
+  for (auto entry : object) {
+    std::string_view key;
+    internal::JsonValue value;
+    if (const JsonError error = internal::ReadMember(entry, key, value)) return InvalidJson(error);
+    if (key != "token_ids") {
+      if (const JsonError error = internal::CopyValue(value, 1, nullptr)) {
+        return InvalidJson(error);
+      }
+      continue;
+    }
+    if (found) {
+      return BadTokenIds(ErrorKind::kDuplicateField,
+                         "`token_ids` is given more than once; give it once");
+    }
+    found = true;
+    if (auto problem = ReadTokenIds(value, tokens)) return problem;
   }
-  if (count == 0) {
+  if (const JsonError error = internal::AtEnd(document)) return InvalidJson(error);
+  if (!found) {
     return BadTokenIds(ErrorKind::kMissingField,
                        "`token_ids` is missing; give an array of token ids, which may be empty");
-  }
-  if (count > 1) {
-    return BadTokenIds(ErrorKind::kDuplicateField,
-                       "`token_ids` is given more than once; give it once");
-  }
-  simdjson::dom::array array;
-  if (value.get(array) != simdjson::SUCCESS) {
-    return BadTokenIds(ErrorKind::kInvalidValue,
-                       StrCat("`token_ids` is ", internal::TypeName(value),
-                              "; allowed: an array of token ids, which may be empty"));
-  }
-  std::size_t bad_index = 0;
-  std::string_view reason;
-  if (!internal::ReadTokenIds(array, tokens, bad_index, reason)) {
-    return BadTokenIds(ErrorKind::kInvalidValue,
-                       StrCat("`token_ids[", bad_index, "]` ", reason,
-                              "; token ids are integers from 0 to 4294967295"));
   }
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "gateway/internal/json_dom.h"
+#include "gateway/internal/json_reader.h"
 
 namespace xms::gateway {
 namespace {
@@ -17,17 +17,15 @@ constexpr std::string_view kUsageKey = "\"usage\"";
 
 std::optional<std::uint64_t> CachedTokens(std::string_view json) {
   if (json.find(kUsageKey) == std::string_view::npos) return std::nullopt;
-  static thread_local internal::Dom dom;
-  simdjson::dom::element root;
-  std::string why;
-  std::optional<std::uint64_t> cached;
-  if (dom.Parse(json, root, why)) {
-    std::uint64_t value = 0;
-    if (root["usage"]["prompt_tokens_details"]["cached_tokens"].get(value) == simdjson::SUCCESS) {
-      cached = value;
-    }
-  }
-  dom.Trim();
+  static thread_local internal::JsonReader reader;
+  internal::JsonDocument document;
+  std::uint64_t cached = 0;
+  // The rest of the answer is the client's to judge.
+  const bool found =
+      reader.Open(json, document) == simdjson::SUCCESS &&
+      document["usage"]["prompt_tokens_details"]["cached_tokens"].get(cached) == simdjson::SUCCESS;
+  reader.Trim();
+  if (!found) return std::nullopt;
   return cached;
 }
 

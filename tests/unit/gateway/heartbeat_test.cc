@@ -71,6 +71,16 @@ TEST_F(GatewayHeartbeat, SenselessLoadsArriveAsInvalidOnes) {
   }
 }
 
+TEST_F(GatewayHeartbeat, NumbersThatNothingHereCanHoldAreIgnoredOrMakeTheLoadInvalid) {
+  ASSERT_EQ(Parse(R"({"name":"a:1","x":18446744073709551616,"y":[1e999,{"z":-1e999}],)"
+                  R"("load_metrics":{"waiting_requests_num":2,"w":99999999999999999999}})"),
+            HeartbeatFault::kNone);
+  EXPECT_EQ(beat_.load->waiting_requests_num, 2);
+  EXPECT_TRUE(beat_.load->valid());
+  ASSERT_TRUE(Takes(R"({"waiting_requests_num":1e999})"));
+  EXPECT_FALSE(beat_.load->valid());
+}
+
 // Words inside strings are text, also beside bare ones.
 TEST_F(GatewayHeartbeat, BareNanIsFoundOutsideStringsOnly) {
   ASSERT_EQ(Parse(R"({"name":"NaN\"NaN:1","load_metrics":{"gpu_cache_usage_perc":NaN}})"),

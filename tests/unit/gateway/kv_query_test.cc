@@ -20,6 +20,10 @@ TEST(GatewayKvQuery, TakesAnArrayOfTokenIdsAndIgnoresTheRest) {
   EXPECT_TRUE(tokens.empty());
   EXPECT_FALSE(ParseKvQuery(R"({"x":{"token_ids":5},"token_ids":[0, 4294967295],"x":1})", tokens)
                    .has_value());
+  EXPECT_FALSE(ParseKvQuery(
+                   R"({"x":[18446744073709551616,1e999],"token_ids":[0, 4294967295],"y":-1e999})",
+                   tokens)
+                   .has_value());
   EXPECT_EQ(tokens, (std::vector<std::uint32_t>{0, 4294967295}));
 }
 
@@ -47,7 +51,11 @@ TEST(GatewayKvQuery, EverythingElseIsRefusedByName) {
       {R"({"token_ids":[[1]]})", "invalid_value", "`token_ids[0]` is not a number"},
       {R"({"token_ids":[1,2,4294967296]})", "invalid_value", "`token_ids[2]` is above 4294967295"},
       {R"({"token_ids":[18446744073709551615]})", "invalid_value", "above 4294967295"},
-      {R"({"token_ids":[18446744073709551616]})", "invalid_json", "64 bits"},
+      {R"({"token_ids":[1,18446744073709551616]})", "invalid_value",
+       "`token_ids[1]` is above 4294967295; token ids are integers from 0 to 4294967295"},
+      {R"({"token_ids":[1e999]})", "invalid_value", "`token_ids[0]` is written as a fraction"},
+      {R"({"token_ids":[1],"x":tru})", "invalid_json", "neither true, false nor null"},
+      {R"({"token_ids":[1]},)", "invalid_json", "missing or superfluous"},
       {R"({"token_ids":[NaN]})", "invalid_json", "missing or superfluous"},
       {R"({"token_ids":[01]})", "invalid_json", "a number"},
   };
