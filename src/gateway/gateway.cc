@@ -99,7 +99,8 @@ http::Response KvQuery(const Core& core, const http::Request& request) {
   std::vector<std::uint32_t> tokens;
   if (const auto error = ParseKvQuery(request.body, tokens)) return ErrorResponse(*error);
   const Excluded excluded = core.ports.excluded ? core.ports.excluded() : Excluded();
-  return http::JsonResponse(200, KvQueryAnswer(core.ports.index, tokens, excluded));
+  return http::JsonResponse(
+      200, KvQueryAnswer(core.ports.index, tokens, excluded, core.ports.clock->Now()));
 }
 
 http::Response Decisions(const Core& core, const http::Request& request) {

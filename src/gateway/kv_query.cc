@@ -1,5 +1,7 @@
 #include "gateway/kv_query.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "base/str_cat.h"
@@ -58,7 +60,40 @@ Hits HitsOf(const kv_index::StreamStatus& stream, const kv_index::MatchResult& m
   return {true, slot.device_hit_tokens, slot.host_only_hit_tokens};
 }
 
-void AppendMatch(std::string& out, const kv_index::StreamStatus& stream, const Hits& hits) {
+// Which process the stream's word is: its incarnation, else when it registered, else nothing (E5).
+std::string IdentityOf(const model::ProcessIdentity& identity) {
+  if (!identity.incarnation_id.empty() || identity.register_ts_ms == 0) {
+    return identity.incarnation_id;
+  }
+  return StrCat(identity.register_ts_ms);
+}
+
+// Milliseconds, or null when it has never been.
+std::string AgeOf(base::SteadyTime at, base::SteadyTime now) {
+  if (at == base::SteadyTime{}) return "null";
+  return StrCat(std::max<std::int64_t>(base::MillisBetween(at, now), 0));
+}
+
+// All 64 bits, which a JSON number would not keep.
+std::string Hex(std::uint64_t value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text(16, '0');
+  for (auto digit = text.rbegin(); value != 0; value >>= 4) *digit++ = kDigits[value & 15];
+  return text;
+}
+
+// How others can check what this stream believes, and how fresh it is.
+void AppendProof(std::string& out, const kv_index::StreamStatus& stream, base::SteadyTime now) {
+  out += R"(,"identity":)";
+  AppendQuoted(out, IdentityOf(stream.info->identity));
+  StrAppend(out, R"(,"generation":)", stream.generation,                                      //
+            R"(,"proof_age_ms":)", AgeOf(std::max(stream.snapshot_at, stream.live_at), now),  //
+            R"(,"snapshot_age_ms":)", AgeOf(stream.snapshot_at, now),                         //
+            R"(,"digest":")", stream.synchronized ? Hex(stream.digest) : std::string(), R"(")");
+}
+
+void AppendMatch(std::string& out, const kv_index::StreamStatus& stream, const Hits& hits,
+                 base::SteadyTime now) {
   const bool synchronized = stream.synchronized;
   out += R"({"instance_name":)";
   AppendQuoted(out, stream.info->key.instance.name);
@@ -73,11 +108,12 @@ void AppendMatch(std::string& out, const kv_index::StreamStatus& stream, const H
             R"(,"host_blocks":)", synchronized ? stream.host_blocks : std::uint64_t{0},      //
             R"(,"error":)");
   AppendQuoted(out, stream.error);
+  AppendProof(out, stream, now);
   out.push_back('}');
 }
 
 void AppendMatches(std::string& out, const kv_index::KvIndex& index,
-                   std::span<const std::uint32_t> tokens) {
+                   std::span<const std::uint32_t> tokens, base::SteadyTime now) {
   // A stream that was recovered between the match and the list belongs to two states; asked again,
   // it is almost always in one. If not, it has zero hits, which is never wrong.
   constexpr int kTries = 3;
@@ -99,7 +135,7 @@ void AppendMatches(std::string& out, const kv_index::KvIndex& index,
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
     if (i > 0) out.push_back(',');
-    AppendMatch(out, streams[i], hits[i]);
+    AppendMatch(out, streams[i], hits[i], now);
   }
 }
 
@@ -148,9 +184,9 @@ std::optional<GatewayError> ParseKvQuery(std::string_view body,
 }
 
 std::string KvQueryAnswer(const kv_index::KvIndex* index, std::span<const std::uint32_t> tokens,
-                          const Excluded& excluded) {
+                          const Excluded& excluded, base::SteadyTime now) {
   std::string out = R"({"matches":[)";
-  if (index != nullptr) AppendMatches(out, *index, tokens);
+  if (index != nullptr) AppendMatches(out, *index, tokens, now);
   out += R"(],"excluded":[)";
   bool first = true;
   for (const auto& [name, reason] : excluded) {

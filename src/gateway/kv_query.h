@@ -2,7 +2,7 @@
 //
 // Place       The route of that name. Reads KvIndex only: no look-up leaves the process.
 // Threads     Any.
-// Proof       GatewayKvQuery*, KVCacheQuery* over real sockets, fuzz/gateway/kv_query_fuzz.cc.
+// Proof       GatewayKvQuery*, KVCacheQuery* over real sockets, fuzz/gateway.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "gateway/error_map.h"
 #include "kv_index/kv_index.h"
 
@@ -24,8 +25,8 @@ std::optional<GatewayError> ParseKvQuery(std::string_view body, std::vector<std:
 // Instances that discovery left out: name and reason.
 using Excluded = std::vector<std::pair<std::string, std::string>>;
 
-// `index` null: the directory is off.
+// `index` null: the directory is off. `now`: what the ages of proofs are counted to.
 std::string KvQueryAnswer(const kv_index::KvIndex* index, std::span<const std::uint32_t> tokens,
-                          const Excluded& excluded);
+                          const Excluded& excluded, base::SteadyTime now);
 
 }  // namespace xms::gateway

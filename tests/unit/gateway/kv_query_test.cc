@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "kv_index/stream_ledger.h"
 
 namespace xms::gateway {
 namespace {
@@ -20,10 +25,10 @@ TEST(GatewayKvQuery, TakesAnArrayOfTokenIdsAndIgnoresTheRest) {
   EXPECT_TRUE(tokens.empty());
   EXPECT_FALSE(ParseKvQuery(R"({"x":{"token_ids":5},"token_ids":[0, 4294967295],"x":1})", tokens)
                    .has_value());
-  EXPECT_FALSE(ParseKvQuery(
-                   R"({"x":[18446744073709551616,1e999],"token_ids":[0, 4294967295],"y":-1e999})",
+  EXPECT_FALSE(
+      ParseKvQuery(R"({"x":[18446744073709551616,1e999],"token_ids":[0, 4294967295],"y":-1e999})",
                    tokens)
-                   .has_value());
+          .has_value());
   EXPECT_EQ(tokens, (std::vector<std::uint32_t>{0, 4294967295}));
 }
 
@@ -71,14 +76,70 @@ TEST(GatewayKvQuery, EverythingElseIsRefusedByName) {
 }
 
 TEST(GatewayKvQuery, ADirectoryThatIsOffAnswersEmptyAndSaysSo) {
-  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {}),
+  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {}, {}),
             R"({"matches":[],"excluded":[],"directory":"disabled"})");
 }
 
 TEST(GatewayKvQuery, ExcludedInstancesAreListedWithTheirReasons) {
-  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {{"a:1", "port 70000 > 65535"}, {"b:1", "say \"x\""}}),
+  EXPECT_EQ(KvQueryAnswer(nullptr, {}, {{"a:1", "port 70000 > 65535"}, {"b:1", "say \"x\""}}, {}),
             R"({"matches":[],"excluded":[{"instance_name":"a:1","reason":"port 70000 > 65535"},)"
             R"({"instance_name":"b:1","reason":"say \"x\""}],"directory":"disabled"})");
+}
+
+// What two replicas compare, and how fresh it is: field names are fixed (docs/http-api.md).
+TEST(GatewayKvQuery, ProofOfSynchronyIsShownBesideTheSpecifiedFields) {
+  using std::chrono::milliseconds;
+  kv_index::KvIndex index{kv_index::Options{}};
+  auto opened = index.OpenStream({.key = {{"a:1"}, {0}}, .block_size = 4, .identity = {"inc-7", 5}},
+                                 "starting");
+  ASSERT_TRUE(opened.ok());
+  kv_index::StreamLedger& ledger = **opened;
+  const base::SteadyTime start{std::chrono::seconds(1000)};
+  const std::string life = std::to_string(index.Streams()[0].generation);
+  EXPECT_EQ(KvQueryAnswer(&index, {}, {}, start),
+            R"({"matches":[{"instance_name":"a:1","dp_rank":0,"synchronized":false,"sequence":0,)"
+            R"("sequence_valid":false,"device_hit_tokens":0,"host_only_hit_tokens":0,)"
+            R"("reusable_prefix_tokens":0,"device_blocks":0,"host_blocks":0,"error":"starting",)"
+            R"("identity":"inc-7","generation":)" +
+                life +
+                R"(,"proof_age_ms":null,"snapshot_age_ms":null,"digest":""}],"excluded":[]})");
+
+  const model::WireHash wire{0xfeed};
+  ASSERT_TRUE(ledger.StoreOpaque(model::Tier::kHost, {&wire, 1}).ok());
+  ledger.Synchronize({9});
+  ledger.NoteProof(start, {});
+  const std::uint64_t digest = kv_index::StreamLedger::DigestTerm(wire, model::Tier::kHost);
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(digest));
+  std::string answer = KvQueryAnswer(&index, {}, {}, start + milliseconds(1500));
+  EXPECT_NE(answer.find(R"("proof_age_ms":1500,"snapshot_age_ms":1500,"digest":")" +
+                        std::string(hex) + "\""),
+            std::string::npos)
+      << answer;
+
+  // A live batch is a younger proof than the snapshot before it.
+  ledger.NoteProof(start, start + milliseconds(1000));
+  answer = KvQueryAnswer(&index, {}, {}, start + milliseconds(1500));
+  EXPECT_NE(answer.find(R"("proof_age_ms":500,"snapshot_age_ms":1500,)"), std::string::npos)
+      << answer;
+  // Without synchrony nothing is vouched for; how long ago it was stays known.
+  ledger.Unsynchronize("a gap");
+  answer = KvQueryAnswer(&index, {}, {}, start + milliseconds(2000));
+  EXPECT_NE(answer.find(R"("proof_age_ms":1000,"snapshot_age_ms":2000,"digest":"")"),
+            std::string::npos)
+      << answer;
+}
+
+TEST(GatewayKvQuery, IdentityIsTheIncarnationElseTheRegistrationTimeElseNothing) {
+  const auto shown = [](model::ProcessIdentity identity) {
+    kv_index::KvIndex index{kv_index::Options{}};
+    const auto opened =
+        index.OpenStream({.key = {{"a:1"}, {0}}, .identity = std::move(identity)}, "starting");
+    return KvQueryAnswer(&index, {}, {}, {});
+  };
+  EXPECT_NE(shown({"x", 5}).find(R"("identity":"x")"), std::string::npos);
+  EXPECT_NE(shown({"", 1760000000123}).find(R"("identity":"1760000000123")"), std::string::npos);
+  EXPECT_NE(shown({}).find(R"("identity":"",)"), std::string::npos);
 }
 
 }  // namespace
