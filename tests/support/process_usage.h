@@ -1,0 +1,35 @@
+// What this process holds of the kernel: for tests that nothing leaks.
+#pragma once
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <fstream>
+
+namespace xms::testing {
+
+inline std::size_t OpenFiles() {
+  DIR* const directory = opendir("/proc/self/fd");
+  std::size_t count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+inline std::size_t Threads() {
+  DIR* const directory = opendir("/proc/self/task");
+  std::size_t count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+inline std::size_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace xms::testing
