@@ -132,7 +132,7 @@ class CacheAware final : public Policy {
   void Choose(const RouteInput& input, Choice& out) override {
     const std::span<const Candidate> candidates = input.candidates;
     out.primary = out.decode = -1;
-    out.cost = 0;
+    out.cost = Scored::kNoCost;
     Pool pool = Consider(candidates, Cold::kNone, out.scored);
     if (pool.primaries == 0) pool = Consider(candidates, Cold::kDecode, out.scored);
     if (pool.primaries == 0) pool = Consider(candidates, Cold::kAll, out.scored);

@@ -66,11 +66,11 @@ struct Scored {
 };
 
 struct Choice {
-  int primary = -1;            // index of the P or DEFAULT; −1: nobody
-  int decode = -1;             // index of the D; −1: none (a DEFAULT serves alone)
-  double cost = 0;             // of the primary
-  std::string_view reason;     // static text, e.g. "longest prefix at equal load"
-  std::vector<Scored> scored;  // reused between requests
+  int primary = -1;               // index of the P or DEFAULT; −1: nobody
+  int decode = -1;                // index of the D; −1: none (a DEFAULT serves alone)
+  double cost = Scored::kNoCost;  // of the primary; kNoCost when no costs were compared
+  std::string_view reason;        // static text, e.g. "longest prefix at equal load"
+  std::vector<Scored> scored;     // reused between requests
 };
 
 struct RouteInput {

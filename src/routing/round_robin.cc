@@ -32,7 +32,7 @@ class RoundRobin final : public Policy {
       }
     }
 
-    out.cost = 0;
+    out.cost = Scored::kNoCost;
     out.decode = -1;
     out.primary = NextInTurn(candidates, out.scored, Side::kPrimary, primaries_, Anyone);
     if (out.primary < 0) {

@@ -29,7 +29,7 @@ def environment(**more):
 
 
 ROW = re.compile(r"^ *(?P<number>\d+)  (?P<what>.+?) +(?P<tokens>\d+) (?P<instance>[\d.:]+) +(?P<device>\d+) +(?P<host>\d+) +"
-                 r"(?P<cost>[\d.]+) +(?P<ttft>[\d.]+) ms  (?P<reason>.+)$", re.MULTILINE)
+                 r"(?P<cost>[\d.]+|-) +(?P<ttft>[\d.]+) ms  (?P<reason>.+)$", re.MULTILINE)
 
 
 def commands_with(text):

@@ -306,7 +306,7 @@ TEST_F(CacheAwareRouting, AColdStartServesInRotation) {
   for (int i = 0; i < 4; ++i) order += Route();
   EXPECT_EQ(order, "abca");
   EXPECT_EQ(choice_.reason, "cold start: no load report yet, rotation");
-  EXPECT_EQ(choice_.cost, 0);
+  EXPECT_EQ(choice_.cost, Scored::kNoCost);
   EXPECT_TRUE(Of(0).considered);
 }
 
@@ -328,7 +328,7 @@ TEST_F(CacheAwareRouting, NobodyLeftIsExplained) {
   EXPECT_EQ(Route(), "");
   EXPECT_EQ(choice_.reason, "no instance is schedulable");
   EXPECT_EQ(choice_.decode, -1);
-  EXPECT_EQ(choice_.cost, 0);
+  EXPECT_EQ(choice_.cost, Scored::kNoCost);
   fleet_.Add("d", Role::kDecode);
   EXPECT_EQ(Route(), "");
   EXPECT_EQ(choice_.reason, "only decode instances are schedulable");

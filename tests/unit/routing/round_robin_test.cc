@@ -46,7 +46,7 @@ TEST_F(RoundRobin, GoesAroundWhateverLoadsAndHitsSay) {
   fleet_.Add("c", 0.0).has_load = false;
   EXPECT_EQ(Order(7), "abcabca");
   EXPECT_EQ(choice_.reason, "rotation");
-  EXPECT_EQ(choice_.cost, 0);
+  EXPECT_EQ(choice_.cost, Scored::kNoCost);
   EXPECT_EQ(choice_.scored[0].cost, Scored::kNoCost);
 }
 
