@@ -122,8 +122,8 @@ struct Service::Impl {
     options.on_headers = [this](const http::Request& request) {
       return gateway.RefuseAtHeaders(request);
     };
-    options.error_body = [this](int status, const std::string& message) {
-      return gateway.ErrorBody(status, message);
+    options.on_refusal = [this](const http::Refusal& refusal) {
+      return gateway.AnswerRefusal(refusal);
     };
     return options;
   }
@@ -176,6 +176,11 @@ void Service::Impl::AddGauges() {
   const auto known = metrics.AddGauge("xms_instances", "Instances that are registered");
   const auto schedulable =
       metrics.AddGauge("xms_instances_schedulable", "Of these, the ones that can take requests");
+  metrics.AddSampler([this](observability::Samples& samples) {
+    samples.Counter("xms_engine_repeated_requests_total",
+                    "Requests sent again because a kept connection to the engine had ended", {},
+                    static_cast<double>(plane.repeated_requests()));
+  });
   metrics.AddCollector([=, this] {
     const kv_index::KvIndex::MemoryUse memory = index.Memory();
     view_bytes.Set(static_cast<double>(memory.view_bytes));

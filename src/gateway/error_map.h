@@ -1,7 +1,7 @@
 // The one table from what went wrong to HTTP status and OpenAI error object.
 //
-// Place       Every route of gateway; Gateway::ErrorBody hands it to the HTTP server for its own
-//             answers.
+// Place       Every route of gateway; Gateway::AnswerRefusal hands it to the HTTP server for its
+//             own answers.
 // Threads     Pure functions and plain values.
 // Rules       Messages name the field, what is wrong with it and what is allowed; they never
 //             contain a token id, a prompt, a secret or the address of an engine.

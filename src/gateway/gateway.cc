@@ -49,11 +49,12 @@ constexpr std::string_view kInstancePrefix = "/v1/internal/instances/";
 constexpr RouteRow kOneInstance = {kInstancePrefix, Route::kInstances, kRpc, "PUT, DELETE"};
 constexpr RouteRow kNoRoute = {"", Route::kUnknown, 0, ""};
 
+// kBoth: on either port.
 const RouteRow& Find(std::string_view path, Port port) {
   for (const RouteRow& row : kTable) {
     if ((row.ports & port) != 0 && row.path == path) return row;
   }
-  if (port == kRpc && path.starts_with(kInstancePrefix)) return kOneInstance;
+  if ((port & kRpc) != 0 && path.starts_with(kInstancePrefix)) return kOneInstance;
   return kNoRoute;
 }
 
@@ -193,6 +194,24 @@ std::optional<http::Response> CheckAccess(const Core& core, const RouteRow& row,
   return ErrorResponse(*error);
 }
 
+GatewayError BodyTooLarge(const Core& core) {
+  return {ErrorKind::kBodyTooLarge,
+          StrCat("the body is over ", core.options.http_max_body_bytes,
+                 " bytes; send less or raise --http_max_body_bytes"),
+          ""};
+}
+
+// An answer that no engine has made is counted here, and an error gets a name that the client and
+// our logs can share.
+http::Response Counted(Core& core, Route route, const http::Request& request,
+                       http::Response response) {
+  core.metrics.CountRequest(route, response.status);
+  if (response.status >= 400) {
+    response.headers.Set(kRequestIdHeader, core.ids.Of(request));
+  }
+  return response;
+}
+
 void Handle(const std::shared_ptr<Core>& core, Port port,
             std::shared_ptr<http::Exchange> exchange) {
   const http::Request& request = exchange->request();
@@ -202,10 +221,7 @@ void Handle(const std::shared_ptr<Core>& core, Port port,
     response = MethodNotAllowed(row);
   }
   if (!response.has_value() && request.body.size() > core->options.http_max_body_bytes) {
-    response = ErrorResponse({ErrorKind::kBodyTooLarge,
-                              StrCat("the body is over ", core->options.http_max_body_bytes,
-                                     " bytes; send less or raise --http_max_body_bytes"),
-                              ""});
+    response = ErrorResponse(BodyTooLarge(*core));
   }
   if (!response.has_value()) {
     if (row.route == Route::kCompletions || row.route == Route::kChatCompletions ||
@@ -214,8 +230,7 @@ void Handle(const std::shared_ptr<Core>& core, Port port,
     }
     response = Answer(*core, row, request);
   }
-  core->metrics.CountRequest(row.route, response->status);
-  exchange->Send(std::move(*response));
+  exchange->Send(Counted(*core, row.route, request, std::move(*response)));
 }
 
 std::uint64_t Seed() {
@@ -244,18 +259,19 @@ void Gateway::HandleRpcPort(std::shared_ptr<http::Exchange> exchange) {
 }
 
 std::optional<http::Response> Gateway::RefuseAtHeaders(const http::Request& request) {
-  const RouteRow& row = Find(request.path(), kRpc);  // the heartbeat is the same on both ports
+  const RouteRow& row = Find(request.path(), kBoth);
   auto refused = CheckAccess(*impl_->core, row, request);
-  if (refused.has_value()) impl_->core->metrics.CountRequest(row.route, refused->status);
-  return refused;
+  if (!refused.has_value()) return std::nullopt;
+  return Counted(*impl_->core, row.route, request, std::move(*refused));
 }
 
-std::string Gateway::ErrorBody(int status, const std::string& message) {
-  impl_->core->metrics.CountRequest(Route::kUnknown, status);
-  if (status != 413) return ErrorJsonForStatus(status, message);
-  return ErrorJsonForStatus(status,
-                            StrCat("the body is over ", impl_->core->options.http_max_body_bytes,
-                                   " bytes; send less or raise --http_max_body_bytes"));
+http::Response Gateway::AnswerRefusal(const http::Refusal& refusal) {
+  Core& core = *impl_->core;
+  const GatewayError too_large = BodyTooLarge(core);
+  std::string body = ErrorJsonForStatus(
+      refusal.status, refusal.status == 413 ? too_large.message : refusal.message);
+  return Counted(core, Find(refusal.request.path(), kBoth).route, refusal.request,
+                 http::JsonResponse(refusal.status, std::move(body)));
 }
 
 void Gateway::EndAll() { impl_->core->calls.EndAll(); }

@@ -71,8 +71,8 @@ class Gateway {
   // Asked when a request's headers are there, before its body is read: what an internal path without
   // the right token is answered. Any loop.
   std::optional<http::Response> RefuseAtHeaders(const http::Request& request);
-  // Body for answers which the HTTP server gives by itself (413, 400, …), counted as requests.
-  std::string ErrorBody(int status, const std::string& message);
+  // Answers which the HTTP server has to give by itself (413, 400, …). Any loop.
+  http::Response AnswerRefusal(const http::Refusal& refusal);
   // Ends what is still in flight, so that clients learn why: streams by an error event, others by
   // 503. Any thread; the answers go out on the requests' own loops, soon after.
   void EndAll();

@@ -14,11 +14,6 @@ namespace {
 constexpr int kClientGone = 499;
 constexpr int kBadGateway = 502;
 
-std::string RequestId(Core& core, const http::Request& request) {
-  const std::string* given = request.headers.Find(kRequestIdHeader);
-  return given != nullptr && IsFitRequestId(*given) ? *given : core.ids.Next();
-}
-
 std::string_view StageName(EngineStage stage) {
   switch (stage) {
     case EngineStage::kNotSent:
@@ -52,7 +47,7 @@ ProxyCall::ProxyCall(std::shared_ptr<Core> core, Route route,
       route_(route),
       exchange_(std::move(exchange)),
       began_(core_->ports.clock->Now()),
-      request_id_(RequestId(*core_, exchange_->request())),
+      request_id_(core_->ids.Of(exchange_->request())),
       in_flight_(core_->metrics.in_flight()),
       relay_(exchange_, request_id_) {}
 

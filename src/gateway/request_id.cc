@@ -33,4 +33,9 @@ std::string RequestIds::Next() {
   return id;
 }
 
+std::string RequestIds::Of(const http::Request& request) {
+  const std::string* given = request.headers.Find(kRequestIdHeader);
+  return given != nullptr && IsFitRequestId(*given) ? *given : Next();
+}
+
 }  // namespace xms::gateway

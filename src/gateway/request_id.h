@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "http/message.h"
+
 namespace xms::gateway {
 
 inline constexpr std::string_view kRequestIdHeader = "x-request-id";
@@ -23,6 +25,8 @@ class RequestIds {
   explicit RequestIds(std::uint64_t seed) : seed_(seed) {}
   // 32 hexadecimal digits.
   std::string Next();
+  // What this request is called: the client's own id when it is fit, else a new one.
+  std::string Of(const http::Request& request);
 
  private:
   const std::uint64_t seed_;

@@ -76,6 +76,12 @@ HttpPlane::HttpPlane(http::EventLoopPool& pool, Options options) : impl_(std::ma
 
 HttpPlane::~HttpPlane() = default;
 
+std::uint64_t HttpPlane::repeated_requests() const {
+  std::uint64_t sum = 0;
+  for (const auto& [loop, client] : impl_->clients) sum += client->repeated_requests();
+  return sum;
+}
+
 std::shared_ptr<gateway::EngineCall> HttpPlane::Submit(http::EventLoop& loop,
                                                        gateway::EngineRequest request,
                                                        gateway::EngineHandlers handlers) {

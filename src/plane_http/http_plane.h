@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "gateway/engine_plane.h"
@@ -29,6 +30,8 @@ class HttpPlane final : public gateway::EnginePlane {
   ~HttpPlane() override;  // after the pool has stopped
   std::shared_ptr<gateway::EngineCall> Submit(http::EventLoop& loop, gateway::EngineRequest request,
                                               gateway::EngineHandlers handlers) override;
+  // Requests that were sent once more (http/client.h, Pooling). Any thread.
+  std::uint64_t repeated_requests() const;
 
  private:
   struct Impl;

@@ -59,8 +59,8 @@ class ServiceFixture : public ::testing::Test {
     server_options.on_headers = [this](const http::Request& request) {
       return gateway_->RefuseAtHeaders(request);
     };
-    server_options.error_body = [this](int status, const std::string& message) {
-      return gateway_->ErrorBody(status, message);
+    server_options.on_refusal = [this](const http::Refusal& refusal) {
+      return gateway_->AnswerRefusal(refusal);
     };
     gateway_.emplace(std::move(options), std::move(ports));
     public_server_.emplace(loops_, server_options, [this](std::shared_ptr<http::Exchange> e) {

@@ -106,14 +106,38 @@ TEST_F(GatewayRoutes, TheTokenIsAskedForAsSoonAsTheHeadersAreThere) {
 
 TEST_F(GatewayRoutes, AnswersThatTheServerGivesByItselfAreCountedAndNameTheLimit) {
   Gateway& gateway = Start({.http_max_body_bytes = 4096});
-  const Json error = Json::parse(gateway.ErrorBody(413, "body too large"))["error"];
+  const http::Request completion = Request("POST", "/v1/completions?x");
+  const http::Response answer = gateway.AnswerRefusal({413, "body too large", completion});
+  EXPECT_EQ(answer.status, 413);
+  EXPECT_EQ(*answer.headers.Find("Content-Type"), "application/json");
+  const Json error = Json::parse(answer.body)["error"];
   EXPECT_EQ(error["code"], "body_too_large");
   EXPECT_NE(error["message"].get<std::string>().find("4096"), std::string::npos);
   EXPECT_NE(error["message"].get<std::string>().find("--http_max_body_bytes"), std::string::npos);
   // A coding that we do not speak is the client's to change.
-  EXPECT_EQ(Json::parse(gateway.ErrorBody(501, "gzip"))["error"]["type"], "invalid_request_error");
-  EXPECT_TRUE(Counted(R"(xms_requests_total{route="unknown",status="413"} 1)"));
+  const http::Response coding = gateway.AnswerRefusal({501, "gzip", Request("", "")});
+  EXPECT_EQ(Json::parse(coding.body)["error"]["type"], "invalid_request_error");
+  EXPECT_TRUE(Counted(R"(xms_requests_total{route="completions",status="413"} 1)"));
   EXPECT_TRUE(Counted(R"(xms_requests_total{route="unknown",status="501"} 1)"));
+}
+
+// Whoever complains about an error can name it, whichever part of us has answered.
+TEST_F(GatewayRoutes, EveryErrorCarriesARequestId) {
+  Gateway& gateway = Start({.internal_api_token = "t0k"});
+  const auto id_of = [](const http::Headers& headers) {
+    const std::string* id = headers.Find("x-request-id");
+    return id == nullptr ? std::string() : *id;
+  };
+  http::Request known = Request("POST", "/v1/completions");
+  known.headers.Add("X-Request-Id", "mine");
+  EXPECT_EQ(id_of(gateway.AnswerRefusal({408, "slow", known}).headers), "mine");
+  EXPECT_EQ(id_of(gateway.AnswerRefusal({400, "garbage", Request("", "")}).headers).size(), 32u);
+  known.target = "/v1/internal/config";
+  EXPECT_EQ(id_of(gateway.RefuseAtHeaders(known)->headers), "mine");
+  known.target = "/nowhere";
+  EXPECT_EQ(id_of(Send(known)->headers), "mine");
+  EXPECT_EQ(id_of(Send(Request("GET", "/v1/completions"))->headers).size(), 32u);
+  EXPECT_EQ(id_of(Send(Request("GET", "/health"))->headers), "");
 }
 
 TEST_F(GatewayRoutes, TheTokenIsCheckedBeforeMethodAndBody) {

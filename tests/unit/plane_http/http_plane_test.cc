@@ -164,6 +164,25 @@ TEST_F(PlaneHttp, RelaysStatusHeadersAndBytesAsTheyCome) {
   EXPECT_EQ(log_->ends, 1);
 }
 
+TEST_F(PlaneHttp, RequestsThatAKeptConnectionLostAreCounted) {
+  RawServer engine;
+  Submit(To(engine));
+  auto first = engine.Accept();
+  first.ReadRequest();
+  first.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(plane_.repeated_requests(), 0u);
+  Submit(To(engine));
+  ASSERT_NE(first.ReadRequest(), "");
+  first.Close();
+  auto second = engine.Accept();
+  second.ReadRequest();
+  second.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(Failure(), "");
+  EXPECT_EQ(plane_.repeated_requests(), 1u);
+}
+
 TEST_F(PlaneHttp, KeepsConnectionsPerLoop) {
   RawServer engine;
   Submit(To(engine), 0);
