@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <initializer_list>
 #include <map>
@@ -42,17 +43,32 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
-// A value as an error shows it: on one line, and never long.
-std::string Show(const json& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return "an array";
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+std::string Shortened(std::string text) {
   if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "…";
   return text;
 }
 
+bool IsWhole(const json& value) {
+  return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>();
+}
+
+// A value as an error shows it: on one line, and never long. 1e2 is 100, not 100.0: nobody should
+// look for a point that he has not written.
+std::string Show(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  if (value.is_number_float()) return StrCat(value.get<double>());
+  return Shortened(value.dump(-1, ' ', /*ensure_ascii=*/true));
+}
+
+// A key as it would be written in the file, without the quotes.
+std::string ShowKey(std::string_view key) {
+  const std::string quoted = json(key).dump(-1, ' ', /*ensure_ascii=*/true);
+  return Shortened(quoted.substr(1, quoted.size() - 2));
+}
+
 std::string Join(std::string_view path, std::string_view key) {
-  return path.empty() ? OneLine(key) : StrCat(path, ".", OneLine(key));
+  return path.empty() ? ShowKey(key) : StrCat(path, ".", ShowKey(key));
 }
 
 // nlohmann keeps the last of two equal keys and says nothing, so duplicates are looked for while it
@@ -168,7 +184,14 @@ class Fields {
       Fail(key, StrCat(ShowTyped(*value), ", an integer from ", allowed, " is needed"));
     } else if (value->is_number_float()) {
       // Also whatever does not fit into 64 bits.
-      Fail(key, StrCat(Show(*value), " is not an integer, allowed ", allowed));
+      const double number = value->get<double>();
+      // 2^64 − 1 becomes 2^64 as a double.
+      const bool within = number >= static_cast<double>(low) &&
+                          number <= static_cast<double>(high) && number < 0x1p64;
+      const std::string_view what = !IsWhole(*value) ? " is not an integer"
+                                    : within         ? " is written with a fraction or an exponent"
+                                                     : " is out of range";
+      Fail(key, StrCat(Show(*value), what, ", allowed ", allowed));
     } else if ((!value->is_number_unsigned() && value->get<std::int64_t>() < 0) ||
                value->get<std::uint64_t>() < low || value->get<std::uint64_t>() > high) {
       Fail(key, StrCat(Show(*value), " is out of range, allowed ", allowed));
@@ -317,13 +340,14 @@ base::Result<DirectoryConfig> ParseDirectoryConfig(std::string_view text) {
   Fields fields(
       root, "",
       {"discovery", "streams", "max_streams", "max_blocks_per_stream", "max_message_bytes",
-       "max_buffered_bytes", "replay_timeout_ms", "resync_interval_ms"});
+       "max_buffered_bytes", "replay_timeout_ms", "resync_interval_ms", "max_snapshots_at_once"});
   fields.Integer("max_streams", 1, 128, limits.max_streams);
   fields.Integer("max_blocks_per_stream", 1, 16777216, limits.max_blocks_per_stream);
   fields.Integer("max_message_bytes", 1024, kLargestMessageLimit, limits.max_message_bytes);
   fields.Integer("max_buffered_bytes", 1024, 4294967296, limits.max_buffered_bytes);
   fields.Integer("replay_timeout_ms", 10, 600000, limits.replay_timeout);
   fields.Integer("resync_interval_ms", 50, 86400000, limits.resync_interval);
+  fields.Integer("max_snapshots_at_once", 1, 128, limits.max_snapshots_at_once);
 
   const json* streams = fields.Find("streams");
   if (streams != nullptr && !streams->is_array()) {

@@ -30,6 +30,7 @@ struct Limits {
   std::uint64_t max_buffered_bytes = 16777216;       // deltas during recovery, wire + decoded
   std::chrono::milliseconds replay_timeout{2000};    // whole snapshot exchange
   std::chrono::milliseconds resync_interval{30000};  // periodic reconciliation
+  std::uint32_t max_snapshots_at_once = 8;           // on their way, all streams together (D11)
 };
 
 struct DiscoveryConfig {

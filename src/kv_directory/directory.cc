@@ -65,7 +65,7 @@ struct Directory::Impl {
         slot_waits(
             registry.AddCounter("xms_kv_stream_slot_waits_total",
                                 "Streams that had to wait for a slot of the index to be cleared.")),
-        gate({}, random()),
+        gate({.at_once = config.limits.max_snapshots_at_once}, random()),
         shared{.limits = config.limits,
                .clock = with_clock,
                .gate = gate,

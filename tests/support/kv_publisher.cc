@@ -141,8 +141,10 @@ struct KvPublisher::Impl {
 
       base::MutexLock lock(mu);
       for (Frames frames = ReceiveMessage(xpub); !frames.empty(); frames = ReceiveMessage(xpub)) {
-        if (!frames[0].empty() && frames[0][0] == 1) ++subscriptions;
-        if (!frames[0].empty() && frames[0][0] == 0 && subscriptions > 0) --subscriptions;
+        // A directory also hears every topic until it has seen its own: that is not one more subscriber.
+        if (frames[0].size() < (options.topic.empty() ? 1 : 2)) continue;
+        if (frames[0][0] == 1) ++subscriptions;
+        if (frames[0][0] == 0 && subscriptions > 0) --subscriptions;
         changed.NotifyAll();
       }
       for (Frames frames = ReceiveMessage(router); !frames.empty();

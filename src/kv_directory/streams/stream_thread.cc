@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "kv_directory/recovery/stream_machine.h"
 #include "kv_directory/streams/internal/link.h"
 #include "kv_directory/streams/internal/zmq.h"
+#include "kv_directory/streams/state_log.h"
 
 namespace xms::kv_directory {
 namespace {
@@ -44,6 +46,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       ServeExchange();
       const SteadyTime now = shared_.clock.Now();
       if (now >= machine_.NextTick()) machine_.OnTick(now);
+      Write(state_log_.Due(now));
       owner_.proven_at_.store(machine_.proven_at(), std::memory_order_relaxed);
       owner_.ledger_->NoteProof(machine_.proven_at(), machine_.live_at());
       ShowSynchrony(machine_.synchronized());
@@ -70,16 +73,21 @@ class StreamThread::Loop final : public StreamMachine::Actions {
     ticket_.Leave();
   }
   void StateChanged(bool synchronized, const std::string& line) override {
+    Write(state_log_.Change(synchronized, line, shared_.clock.Now()));
+  }
+
+ private:
+  void Write(const std::optional<StateLog::Line>& line) const {
+    if (!line) return;
     const std::string text = StrCat("kv stream ", owner_.spec_.key.instance.name, "/",
-                                    owner_.spec_.key.rank.value, ": ", line);
-    if (synchronized) {
+                                    owner_.spec_.key.rank.value, ": ", line->text);
+    if (line->synchronized) {
       base::LogInfo(text);
     } else {
       base::LogWarning(text);
     }
   }
 
- private:
   Link::Options LinkOptions(Link::Kind kind) const {
     const bool subscription = kind == Link::Kind::kSubscription;
     return {.kind = kind,
@@ -102,8 +110,8 @@ class StreamThread::Loop final : public StreamMachine::Actions {
 
   // Until the next thing that is due, rounded up: a turn too early would only come again.
   long TimeoutMs() {
-    SteadyTime next =
-        std::min({machine_.NextTick(), subscription_.deadline(), exchange_.deadline()});
+    SteadyTime next = std::min(
+        {machine_.NextTick(), subscription_.deadline(), exchange_.deadline(), state_log_.next()});
     if (exchange_.up() && !asked_) {
       if (const auto start = ticket_.start()) next = std::min(next, *start);
     }
@@ -127,6 +135,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
     for (int i = 0; i < kMessagesPerTurn && subscription_.up(); ++i) {
       if (!message_.Receive(subscription_.socket())) return;
       machine_.OnLive(message_.frames(), shared_.clock.Now());
+      if (machine_.topic_seen()) subscription_.HearOnlyTopic();
     }
   }
 
@@ -188,6 +197,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
   unsigned subscription_address_ = 0;
   unsigned exchange_address_ = 0;
   ZmqMessage message_;
+  StateLog state_log_;
   StreamMachine machine_;
 };
 

@@ -276,6 +276,31 @@ TEST_F(KVDirectory, WrongTopicIsFoundByTheWatermark) {
   EXPECT_EQ(HitsOf("a", prompt_), Expectation());
 }
 
+// C15: names that do not even begin with ours are told too, for as long as ours has not been seen.
+TEST_F(KVDirectory, TopicOfAnyOtherNameIsToldUntilOursIsSeen) {
+  KvPublisher publisher(KvPublisher::Options{.topic = "kv@pod@model"});
+  publisher.Store(Tier::kDevice, prompt_);
+  DirectoryConfig config = ConfigOf({SpecOf(publisher, "a")});
+  config.limits.resync_interval = milliseconds(100);
+  StartWith(config);
+  ASSERT_TRUE(publisher.WaitForSubscriptions(1));
+  ASSERT_TRUE(WaitFor("the other topic is named", [&] {
+    publisher.Heartbeat();
+    return ErrorOf("a").find(", topic xllm-kv never seen, kv@pod@model seen ") != std::string::npos;
+  })) << ErrorOf("a");
+  EXPECT_EQ(HitsOf("a", prompt_), Expectation());
+  // One message of the right topic acquits the subscription, and ends the listening to all others.
+  publisher.SendFrames({"xllm-kv", BigEndian64(publisher.last_sequence()), "\x92\x01\x90"});
+  ASSERT_TRUE(WaitSynchronized("a"));
+  const double foreign = StreamMetric("xms_kv_stream_foreign_topics_total", "a");
+  publisher.SendFrames({"kv@pod@model", BigEndian64(7), ""});
+  publisher.SendFrames({"xllm-kv2", BigEndian64(8), ""});
+  ASSERT_TRUE(WaitFor("the last one is counted", [&] {
+    return StreamMetric("xms_kv_stream_foreign_topics_total", "a") > foreign;
+  }));
+  EXPECT_EQ(StreamMetric("xms_kv_stream_foreign_topics_total", "a"), foreign + 1);
+}
+
 TEST_F(KVDirectory, SwappedEndpointsAreNamed) {
   KvPublisher publisher;
   StreamSpec swapped = SpecOf(publisher, "a");

@@ -76,6 +76,27 @@ TEST_F(KVDirectoryLink, FrameOverTheLimitIsOversizeAndSmallerFramesOfAnyNumberAr
   EXPECT_EQ(link_.cause(), LossCause::kOversize);
 }
 
+TEST_F(KVDirectoryLink, EveryTopicIsHeardUntilItIsToldThatOursExists) {
+  KvPublisher publisher;
+  Open(Link::Kind::kSubscription, publisher.endpoint());
+  ASSERT_TRUE(WaitEvent(Link::Event::kUp));
+  ASSERT_TRUE(publisher.WaitForSubscriptions(1));
+  ZmqMessage message;
+  const auto next_topic = [&] {
+    EXPECT_TRUE(WaitFor("a message", [&] { return message.Receive(link_.socket()); }));
+    const Frame topic = message.frames()[0];
+    return std::string(reinterpret_cast<const char*>(topic.data()), topic.size());
+  };
+  publisher.SendFrames({"other", "1"});
+  publisher.SendFrames({"xllm-kv", "2"});
+  EXPECT_EQ(next_topic(), "other");
+  EXPECT_EQ(next_topic(), "xllm-kv") << "once, though two subscriptions ask for it";
+  link_.HearOnlyTopic();
+  publisher.SendFrames({"other", "3"});
+  publisher.SendFrames({"xllm-kv2", "4"});
+  EXPECT_EQ(next_topic(), "xllm-kv2") << "a topic that begins with ours comes as before";
+}
+
 TEST_F(KVDirectoryLink, LinkIsNeverRenewedByItself) {
   KvPublisher publisher;
   Open(Link::Kind::kSubscription, publisher.endpoint());

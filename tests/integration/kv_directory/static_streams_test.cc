@@ -100,6 +100,39 @@ TEST_F(KVDirectory, ReplicasOfTheSameEventsHaveEqualDigests) {
   EXPECT_EQ(StatusOf("a")->digest, 0u) << "nothing is vouched for";
 }
 
+// D11: a start asks no more engines at once than it may, and all in the end.
+TEST_F(KVDirectory, NoMoreSnapshotsAreOnTheirWayThanConfigured) {
+  constexpr std::size_t kStreams = 6;
+  std::vector<std::unique_ptr<KvPublisher>> publishers;
+  std::vector<StreamSpec> specs;
+  for (std::size_t i = 0; i < kStreams; ++i) {
+    publishers.push_back(std::make_unique<KvPublisher>());
+    publishers[i]->HoldSnapshots();
+    specs.push_back(SpecOf(*publishers[i], "s" + std::to_string(i)));
+  }
+  DirectoryConfig config = ConfigOf(specs);
+  config.limits.max_snapshots_at_once = 2;
+  config.limits.replay_timeout = std::chrono::seconds(60);
+  StartWith(config);
+  std::vector<bool> released(kStreams, false);
+  const auto asked = [&] {
+    std::vector<std::size_t> waiting;
+    for (std::size_t i = 0; i < kStreams; ++i) {
+      if (!released[i] && publishers[i]->snapshot_requests() > 0) waiting.push_back(i);
+    }
+    return waiting;
+  };
+  for (std::size_t left = kStreams; left > 0; --left) {
+    const std::size_t expected = std::min<std::size_t>(2, left);
+    ASSERT_TRUE(WaitFor("the places are taken", [&] { return asked().size() >= expected; }));
+    ASSERT_EQ(asked().size(), expected) << left << " streams are left";
+    const std::size_t next = asked()[0];
+    released[next] = true;
+    publishers[next]->ReleaseSnapshots();
+    ASSERT_TRUE(WaitSynchronized("s" + std::to_string(next)));
+  }
+}
+
 // C06, and C3, C5 of the requirements.
 TEST_F(KVDirectory, TiersAreIndependentReplicas) {
   KvPublisher publisher;

@@ -39,6 +39,7 @@ TEST(KVDirectoryConfig, DiscoveryExampleGetsDocumentedDefaults) {
   EXPECT_EQ(config->limits.max_buffered_bytes, 16777216u);
   EXPECT_EQ(config->limits.replay_timeout.count(), 2000);
   EXPECT_EQ(config->limits.resync_interval.count(), 30000);
+  EXPECT_EQ(config->limits.max_snapshots_at_once, 8u);
 
   const auto bare = ParseDirectoryConfig(R"({"discovery":{}})");
   ASSERT_TRUE(bare.ok()) << bare.error().message;
@@ -71,7 +72,7 @@ TEST(KVDirectoryConfig, ExtremesOfEveryRangeAreAccepted) {
             "replay_timeout_ms":10,"resync_interval_ms":50,
             "discovery":{"block_size":1,"event_port_offset":1,"replay_port_offset":65535,"refresh_interval_ms":50}})",
        R"({"max_streams":128,"max_blocks_per_stream":16777216,"max_message_bytes":1073741824,
-            "max_buffered_bytes":4294967296,"replay_timeout_ms":600000,"resync_interval_ms":86400000,
+            "max_buffered_bytes":4294967296,"replay_timeout_ms":600000,"resync_interval_ms":86400000,"max_snapshots_at_once":128,
             "discovery":{"block_size":65536,"event_port_offset":65535,"replay_port_offset":1,
                          "refresh_interval_ms":60000}})",
        R"({"streams":[{"instance_name":"i","endpoint":"tcp://h:1","replay_endpoint":"tcp://h:65535",
@@ -108,7 +109,15 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
       {R"({"discovery":{"block_size":-1}})",
        "discovery.block_size: -1 is out of range, allowed 1 to 65536"},
       {R"({"discovery":{"block_size":128.0}})",
-       "discovery.block_size: 128.0 is not an integer, allowed 1 to 65536"},
+       "discovery.block_size: 128 is written with a fraction or an exponent, allowed 1 to 65536"},
+      {R"({"max_streams":1e2})",
+       "max_streams: 100 is written with a fraction or an exponent, allowed 1 to 128"},
+      {R"({"max_streams":1e3})", "max_streams: 1000 is out of range, allowed 1 to 128"},
+      {R"({"max_streams":-1e30})", "max_streams: -1e+30 is out of range, allowed 1 to 128"},
+      {R"({"max_snapshots_at_once":0})",
+       "max_snapshots_at_once: 0 is out of range, allowed 1 to 128"},
+      {R"({"max_snapshots_at_once":129})",
+       "max_snapshots_at_once: 129 is out of range, allowed 1 to 128"},
       {R"({"discovery":{"block_size":1.5}})",
        "discovery.block_size: 1.5 is not an integer, allowed 1 to 65536"},
       {R"({"discovery":{"block_size":"128"}})",
@@ -149,12 +158,17 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
        "resync_interval_ms: 86400001 is out of range, allowed 50 to 86400000"},
       {R"({"max_blocks":1})",
        "max_blocks: unknown key, known are discovery, streams, max_streams, max_blocks_per_stream, "
-       "max_message_bytes, max_buffered_bytes, replay_timeout_ms, resync_interval_ms"},
+       "max_message_bytes, max_buffered_bytes, replay_timeout_ms, resync_interval_ms, "
+       "max_snapshots_at_once"},
       {R"({"discovery":{"blocksize":1}})",
        "discovery.blocksize: unknown key, known are enabled, block_size, topic, event_port_offset, "
        "replay_port_offset, refresh_interval_ms"},
       {R"({"max_streams":1,"max_streams":1})", "max_streams: given twice"},
-      {R"({"a\nb\u007f":1,"a\nb\u007f":1})", "a?b?: given twice"},
+      {R"({"a\nb\u007f":1,"a\nb\u007f":1})", R"(a\nb\u007f: given twice)"},
+      {R"({"max\u0000_streams\t":1})",
+       R"(max\u0000_streams\t: unknown key, known are discovery, streams, max_streams, )"
+       "max_blocks_per_stream, max_message_bytes, max_buffered_bytes, replay_timeout_ms, "
+       "resync_interval_ms, max_snapshots_at_once"},
       {R"({"discovery":{"topic":"a","topic":"b"}})", "discovery.topic: given twice"},
       {Streams(Entry("a", 1) + "," + Entry("b", 3, R"(,"dp_rank":0,"dp_rank":0)")),
        "streams[1].dp_rank: given twice"},
@@ -181,7 +195,7 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
       {Streams(Entry("a", 1, R"(,"hash_seed":-1)")),
        "streams[0].hash_seed: -1 is out of range, allowed 0 to 18446744073709551615"},
       {Streams(Entry("a", 1, R"(,"hash_seed":18446744073709551616)")),
-       "streams[0].hash_seed: 1.8446744073709552e+19 is not an integer, allowed 0 to "
+       "streams[0].hash_seed: 18446744073709551616 is out of range, allowed 0 to "
        "18446744073709551615"},
       {Streams(Entry("a", 1, R"(,"rank":1)")),
        "streams[0].rank: unknown key, known are instance_name, dp_rank, block_size, endpoint, "

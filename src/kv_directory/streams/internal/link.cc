@@ -91,6 +91,8 @@ bool Link::Configure(void* context, const Options& options, bool ipv6) {
             socket_.SetInt64(ZMQ_MAXMSGSIZE, options.max_frame_bytes) &&
             socket_.SetInt(ZMQ_RCVHWM,
                            subscription ? kSubscriptionHighWaterMark : kExchangeHighWaterMark);
+  hears_all_ = subscription && !options.topic.empty();
+  if (hears_all_) ok = ok && socket_.SetBytes(ZMQ_SUBSCRIBE, "");
   if (subscription) ok = ok && socket_.SetBytes(ZMQ_SUBSCRIBE, options.topic);
   if (!ok) return false;
 
@@ -103,6 +105,11 @@ bool Link::Configure(void* context, const Options& options, bool ipv6) {
   monitor_ = ZmqSocket(context, ZMQ_PAIR);
   return monitor_.valid() && monitor_.SetInt(ZMQ_LINGER, 0) &&
          zmq_connect(monitor_.get(), address.c_str()) == 0;
+}
+
+void Link::HearOnlyTopic() {
+  // Cannot fail on a socket that has this subscription.
+  if (std::exchange(hears_all_, false)) socket_.SetBytes(ZMQ_UNSUBSCRIBE, "");
 }
 
 void Link::Close() {

@@ -37,7 +37,7 @@ class Link {
   struct Options {
     Kind kind = Kind::kSubscription;
     std::string url;    // tcp://host:port
-    std::string topic;  // kSubscription
+    std::string topic;  // kSubscription; until HearOnlyTopic the link hears all others too
     std::int64_t max_frame_bytes = 0;
   };
 
@@ -49,6 +49,9 @@ class Link {
   void Open(void* context, const Options& options, unsigned address, Resolver& resolver,
             const std::shared_ptr<Wakeup>& wakeup);
   void Close();
+  // The topic exists: whatever else is published need not come any more. Until then it does, so that
+  // a wrong topic can be told from a silent publisher, with the names of those that there are.
+  void HearOnlyTopic();
 
   bool open() const { return state_ != State::kClosed; }
   bool up() const { return state_ == State::kUp; }
@@ -88,6 +91,7 @@ class Link {
   ZmqSocket monitor_;
   State state_ = State::kClosed;
   bool was_up_ = false;
+  bool hears_all_ = false;
   base::SteadyTime decide_at_{};
   LossCause cause_ = LossCause::kUnreachable;
 };
