@@ -99,8 +99,8 @@ constexpr Flag kFlags[] = {
     {.group = kListening,
      .name = "advertise_addr",
      .target = &Settings::advertise_addr,
-     .meaning = "Where engines reach the RPC port. Default: a specific --server_host, else "
-                "127.0.0.1; the port in use.",
+     .meaning = "Where engines reach the RPC port. Default: a specific IPv4 --server_host, else "
+                "127.0.0.1, none for IPv6; the port in use.",
      .flaw = AdvertiseFlaw,
      .allowed =
          "empty, or host[:port] with a host name or IPv4 address and a port from 1 to 65535"},
@@ -137,7 +137,8 @@ constexpr Flag kFlags[] = {
     {.group = kListening,
      .name = "drain_timeout_ms",
      .target = &Settings::drain_timeout_ms,
-     .meaning = "On SIGTERM or SIGINT, how long requests in flight may take to end.",
+     .meaning = "On SIGTERM or SIGINT, how long requests in flight may take to end. A second "
+                "signal ends them at once.",
      .highest = 3'600'000},
     {.group = kListening,
      .name = "internal_api_token",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/flag_table.h"
+#include "app/listen_host.h"
 #include "base/str_cat.h"
 
 namespace xms::app {
@@ -266,6 +267,11 @@ base::Result<ParsedFlags> ParseFlags(int argc, const char* const* argv) {
                  StrCat("--rpc_server_port=", settings.rpc_server_port,
                         ": is the --http_server_port too; allowed: another port from 0 to 65535")};
   }
+  if (AdvertisedAddress(settings, 0).empty()) {
+    parsed.warnings.push_back(StrCat("--server_host=", settings.server_host,
+                                     ": engines take no IPv6 address; give --advertise_addr if "
+                                     "they are to reach this service"));
+  }
   SpellOutNever(parsed.settings);
   return parsed;
 }
@@ -329,9 +335,8 @@ std::string AdvertisedAddress(const Settings& settings, std::uint16_t rpc_port) 
   if (!settings.advertise_addr.empty() && SplitAdvertised(settings.advertise_addr, host, port)) {
     return StrCat(host, ':', port != 0 ? port : rpc_port);
   }
-  // An IPv6 or unspecified address cannot be advertised.
-  const bool specific = SplitAdvertised(settings.server_host, host, port) && host != "0.0.0.0";
-  return StrCat(specific ? host : "127.0.0.1", ':', rpc_port);
+  const std::string listening = AdvertisableHost(settings.server_host);
+  return listening.empty() ? "" : StrCat(listening, ':', rpc_port);
 }
 
 }  // namespace xms::app

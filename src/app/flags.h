@@ -23,7 +23,7 @@ namespace xms::app {
 struct ParsedFlags {
   Settings settings;
   bool help = false;                  // --help was given; settings are not complete
-  std::vector<std::string> warnings;  // one a flag that was given and has no effect
+  std::vector<std::string> warnings;  // flags without effect, or with one that may surprise
 };
 
 // argv[0] is the program's name.
@@ -39,7 +39,8 @@ std::string FlagTableMarkdown();
 // is the one in use, and `registry` says which registry is.
 std::string SettingsJson(const Settings& settings);
 
-// Where engines reach this service, `host:port`, given the RPC port in use.
+// Where engines reach this service, `host:port`, given the RPC port in use. Empty when there is no
+// address that they take.
 std::string AdvertisedAddress(const Settings& settings, std::uint16_t rpc_port);
 
 }  // namespace xms::app

@@ -1,12 +1,16 @@
-// xllm_master_serving: reads flags and configuration, starts the service, waits for SIGINT or SIGTERM.
+// xllm_master_serving: reads flags and configuration, starts the service, waits for SIGINT or
+// SIGTERM. A second one ends the drain.
 //
-// Exit codes: 0 orderly end, 1 failure at run time, 2 a wrong flag or file (one line on stderr, nothing opened).
+// Exit codes: 0 orderly end, 1 failure at run time, 2 a wrong flag or file (one line on stderr,
+// nothing opened).
 
 #include <pthread.h>
 #include <signal.h>
 
 #include <cstdio>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "app/flags.h"
@@ -62,6 +66,16 @@ int main(int argc, char** argv) {
   int received = 0;
   sigwait(&signals, &received);
   base::LogInfo(base::StrCat("stopping on signal ", received));
+  // Whoever asks twice does not want to wait.
+  const std::jthread second([&](const std::stop_token& stopped) {
+    constexpr timespec kLookAgain{0, 50'000'000};
+    while (!stopped.stop_requested()) {
+      if (sigtimedwait(&signals, nullptr, &kLookAgain) < 0) continue;
+      base::LogWarning("second signal: requests in flight are cut off");
+      service.EndDrain();
+      return;
+    }
+  });
   service.Stop();
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "app/adapters.h"
+#include "app/listen_host.h"
 #include "app/readiness.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,10 +46,6 @@ std::unique_ptr<routing::Policy> MakePolicy(const Settings& settings) {
                                     .host_hit_weight = settings.car_host_hit_weight});
   }
   return routing::MakeRoundRobin();
-}
-
-bool BeyondLoopback(const std::string& host) {
-  return host != "127.0.0.1" && host != "::1" && host != "localhost";
 }
 
 // −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for ever.
@@ -161,6 +158,7 @@ struct Service::Impl {
   base::Mutex mu;
   base::CondVar changed;
   bool wake XMS_GUARDED_BY(mu) = false;
+  bool drain_ended XMS_GUARDED_BY(mu) = false;
   ReadinessGate gate XMS_GUARDED_BY(mu);
   bool stopped = false;
   std::jthread control;
@@ -203,7 +201,7 @@ base::Status Service::Impl::Start() {
     base::LogWarning(
         "CAR without a KV directory: every hit ratio is 0; set --kv_events_config_file");
   }
-  if (settings.internal_api_token.empty() && BeyondLoopback(settings.server_host)) {
+  if (settings.internal_api_token.empty() && IsBeyondLoopback(settings.server_host)) {
     base::LogWarning(base::StrCat(
         "listening on ", settings.server_host.empty() ? "all interfaces" : settings.server_host,
         " without --internal_api_token: /v1/internal/* is open to whoever reaches these ports"
@@ -295,12 +293,12 @@ void Service::Impl::Stop() {
   const auto deadline = clock.Now() + milliseconds(settings.drain_timeout_ms);
   {
     base::MutexLock lock(mu);
-    while (gateway.requests_in_flight() > 0 && clock.Now() < deadline) {
+    while (gateway.requests_in_flight() > 0 && clock.Now() < deadline && !drain_ended) {
       changed.WaitFor(mu, milliseconds(10));
     }
   }
   if (const std::size_t left = gateway.requests_in_flight(); left > 0) {
-    base::LogWarning(base::StrCat("drain limit reached: ", left, " requests are cut off"));
+    base::LogWarning(base::StrCat("drain ended: ", left, " requests are cut off"));
     gateway.EndAll();
     // Their last words have to go out before the connections close; clients may be slow.
     const auto word_deadline = clock.Now() + kLastWords;
@@ -326,6 +324,12 @@ Service::~Service() { Stop(); }
 base::Status Service::Start() { return impl_->Start(); }
 
 void Service::Stop() { impl_->Stop(); }
+
+void Service::EndDrain() {
+  base::MutexLock lock(impl_->mu);
+  impl_->drain_ended = true;
+  impl_->changed.NotifyAll();
+}
 
 std::uint16_t Service::rpc_port() const { return impl_->rpc_server->port(); }
 

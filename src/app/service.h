@@ -1,12 +1,12 @@
-// Service: the whole of xllm_master_serving in one object: makes every part, connects them, starts and stops them in
-// order.
+// Service: the whole of xllm_master_serving in one object: makes every part, connects them, starts
+// and stops them in order.
 //
 // Place       Used by main.cc; the only place that knows concrete classes.
-// Threads     Start, Stop, and the getters: the owner's thread. Inside: the event loops, one control thread (leases,
-//             states, readiness), and the directory's own.
-// Order       Start: loops, RPC port, directory, control thread; the client port opens with readiness. Stop: client
-//             port closes to new connections, requests in flight get drain_timeout, then listeners,
-//             directory, loops.
+// Threads     Start, Stop, and the getters: the owner's thread. EndDrain: any. Inside: the event
+//             loops, one control thread (leases, states, readiness), and the directory's own.
+// Order       Start: loops, RPC port, directory, control thread; the client port opens with
+//             readiness. Stop: client port closes to new connections, requests in flight get
+//             drain_timeout, then listeners, directory, loops.
 // Failure     Start: what cannot be opened, with port and remedy.
 #pragma once
 
@@ -32,6 +32,8 @@ class Service {
 
   base::Status Start();
   void Stop();
+  // Ends the drain of a Stop that is running or comes: what is in flight is cut off. Any thread.
+  void EndDrain();
 
   std::uint16_t rpc_port() const;
   std::uint16_t http_port() const;

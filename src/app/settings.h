@@ -21,7 +21,7 @@ struct Settings {
   std::int32_t rpc_server_idle_timeout_s = -1;
   std::int32_t http_server_max_concurrency = 0;
   std::int64_t http_max_body_bytes = 16'777'216;
-  std::int32_t drain_timeout_ms = 10000;
+  std::int32_t drain_timeout_ms = 30000;
   std::string internal_api_token;
 
   // Instances.

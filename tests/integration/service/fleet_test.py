@@ -156,6 +156,25 @@ def test_an_engine_process_that_dies_costs_no_request(fleet):
     assert complete(fleet, tokens)[0] == 200
 
 
+def test_a_second_signal_ends_the_drain(fleet):
+    import socket
+    body = json.dumps({"model": "sim", "prompt": [3] * 40, "max_tokens": 100000, "stream": True}).encode()
+    with socket.create_connection((processes.HOST, fleet.http_port)) as client:
+        client.settimeout(20)
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert client.recv(64)
+        fleet.service.signal(signal.SIGINT)
+        processes.wait_for("the drain", lambda: "stopping on signal" in fleet.service.output(), 10)
+        fleet.service.signal(signal.SIGINT)
+        # The default drain is longer than any wait here; the answer says why it is cut.
+        told = b""
+        while chunk := client.recv(65536):
+            told += chunk
+    assert b"the service is stopping" in told[-2000:], told[-2000:]
+    assert fleet.service.stop(seconds=20) == 0
+    assert "second signal" in fleet.service.output()
+
+
 def test_both_processes_end_orderly(fleet):
     assert fleet.stop() == [0, 0]
     for port in (fleet.http_port, fleet.rpc_port, *(engine["port"] for engine in fleet.engines)):

@@ -322,6 +322,16 @@ TEST(AppFlags, AFlagWithoutEffectWarnsOnce) {
   EXPECT_EQ(parsed->settings.block_size, 128);
 }
 
+TEST(AppFlags, AnAddressThatEnginesDoNotTakeIsWarnedAbout) {
+  const char* const alone[] = {"p", "--server_host=::1"};
+  const auto warned = ParseFlags(2, alone);
+  ASSERT_TRUE(warned.ok());
+  ASSERT_EQ(warned->warnings.size(), 1u);
+  EXPECT_NE(warned->warnings[0].find("--advertise_addr"), std::string::npos);
+  const char* const both[] = {"p", "--server_host=::1", "--advertise_addr=10.0.0.7"};
+  EXPECT_TRUE(ParseFlags(3, both)->warnings.empty());
+}
+
 // The address that engines are given.
 
 TEST(AppFlags, AdvertisedAddressRowByRow) {
@@ -334,7 +344,9 @@ TEST(AppFlags, AdvertisedAddressRowByRow) {
       {"", "", "127.0.0.1:8889"},
       {"", "0.0.0.0", "127.0.0.1:8889"},
       {"", "10.0.0.7", "10.0.0.7:8889"},
-      {"", "::1", "127.0.0.1:8889"},
+      {"", "::1", ""},
+      {"10.1.2.3", "::1", "10.1.2.3:8889"},
+      {"", "::ffff:10.0.0.7", "10.0.0.7:8889"},
       {"", "::", "127.0.0.1:8889"},
       {"10.1.2.3", "10.0.0.7", "10.1.2.3:8889"},
       {"10.1.2.3:9999", "", "10.1.2.3:9999"},
