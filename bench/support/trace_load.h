@@ -1,8 +1,8 @@
 // TraceLoad: a request trace turned into what an index has to do, before any clock starts.
 //
 // Source      $XMS_SHARED/traces/mooncake_conversation.jsonl where the variable is set, else a synthetic
-//             trace of the same character. One 512-token id is one block of one token here: keys cost
-//             next to nothing, as if they had been ready.
+//             trace of the same character. One 512-token id is one block here, of one token where keys
+//             are to cost next to nothing, as if they had been ready.
 // Model       Workers with an LRU block cache each. A used chain is touched from its tail to its head,
 //             so eviction takes tails first. A request goes to the worker that holds most of it, ties to
 //             the one that was given least. Every worker holds id 0 from the start, because every request
@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "kv_index/kv_index.h"
 #include "model/content_key.h"
 #include "model/ids.h"
 
@@ -25,6 +24,12 @@ using Trace = std::vector<std::vector<std::uint32_t>>;  // the ids of each reque
 Trace ReadTrace();
 std::string TraceName();
 
+// Requests whose look-ups may come before the events of any of them.
+inline constexpr std::size_t kGroup = 64;
+
+// Per worker, the leading blocks that it holds.
+using Lengths = std::vector<std::uint16_t>;
+
 // A request and the events that follow from it.
 struct TraceOp {
   std::vector<std::uint32_t> tokens;
@@ -33,11 +38,22 @@ struct TraceOp {
   std::uint32_t worker = 0;
   std::uint32_t held = 0;  // blocks of the best worker: the rest is stored
   std::vector<model::WireHash> evicted;
-  std::vector<std::uint16_t> lengths;  // the exact answer: per worker, blocks held
+  Lengths lengths;        // the exact answer when all events before have been applied
+  Lengths group_lengths;  // and when those of its group of kGroup have not
 };
 
 struct TraceLoad {
+  std::uint32_t block_size = 1;
+  std::uint32_t workers = 0;
+  std::vector<std::uint32_t> root_tokens;  // the block that every worker holds
+  model::WireHash root_hash;
   std::vector<TraceOp> ops;
+  // Exact answers in the end state, for some of the requests.
+  struct Final {
+    std::size_t op = 0;
+    Lengths lengths;
+  };
+  std::vector<Final> finals;
   std::uint64_t asked = 0;
   std::uint64_t stored = 0;
   std::uint64_t removed = 0;
@@ -45,11 +61,6 @@ struct TraceLoad {
 };
 
 TraceLoad BuildLoad(const Trace& trace, std::uint32_t copies, std::uint32_t workers,
-                    std::uint32_t blocks_per_worker);
-
-inline constexpr std::uint64_t kTraceSeed = 1024;
-// The root block that every worker holds.
-model::WireHash RootHash();
-std::uint32_t RootToken();
+                    std::uint32_t blocks_per_worker, std::uint32_t block_size);
 
 }  // namespace xms::bench
