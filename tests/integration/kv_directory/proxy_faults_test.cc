@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/kv_directory/load_fixture.h"
 #include "tests/integration/kv_directory/proxied_fixture.h"
-#include "tests/support/load_publisher.h"
 #include "tests/support/process_usage.h"
 
 namespace xms::kv_directory {
@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::FaultProxy;
-using testing::LoadPublisher;
 using testing::WaitFor;
 using Cut = FaultProxy::Cut;
 
@@ -296,16 +295,11 @@ class KVDirectoryReconnects : public KVDirectoryFaults {
   static constexpr std::size_t kStreams = 40;
 
   // One proxy before each rank's events.
-  DirectoryConfig BehindProxies(const LoadPublisher::Options& options,
-                                const std::vector<std::uint16_t>& ports) {
-    std::vector<StreamSpec> specs;
-    for (std::size_t i = 0; i < options.streams; ++i) {
-      proxies_.push_back(std::make_unique<FaultProxy>(ports[2 * i]));
-      specs.push_back({.key = {{"e" + std::to_string(i)}, {0}},
-                       .block_size = options.block_size,
-                       .endpoint = proxies_.back()->endpoint(),
-                       .replay_endpoint = "tcp://127.0.0.1:" + std::to_string(ports[2 * i + 1]),
-                       .topic = options.topic});
+  DirectoryConfig BehindProxies(const LoadProcess& load) {
+    std::vector<StreamSpec> specs = load.Specs();
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      proxies_.push_back(std::make_unique<FaultProxy>(load.event_port(i)));
+      specs[i].endpoint = proxies_.back()->endpoint();
     }
     DirectoryConfig config = ConfigOf(std::move(specs));
     config.limits.replay_timeout = std::chrono::seconds(5);
@@ -325,14 +319,9 @@ class KVDirectoryReconnects : public KVDirectoryFaults {
 };
 
 TEST_F(KVDirectoryReconnects, TwoHundredLeakNeitherDescriptorsNorThreadsNorMemory) {
-  LoadPublisher::Options options{.streams = kStreams, .chains = 32, .chain = 16, .block_size = 4};
-  testing::ChildProcess load("kv_load_process", {"streams=40", "chains=32", "chain=16",
-                                                 "block_size=4", "batches_a_second=20"});
-  std::istringstream words(load.greeting());
-  std::vector<std::uint16_t> ports;
-  for (std::uint16_t port = 0; words >> port;) ports.push_back(port);
-  ASSERT_EQ(ports.size(), 2 * kStreams);
-  StartWith(BehindProxies(options, ports));
+  LoadProcess load(
+      {.streams = kStreams, .chains = 32, .chain = 16, .block_size = 4, .batches_a_second = 20});
+  StartWith(BehindProxies(load));
   ASSERT_TRUE(WaitSettledAfter(0));
   double breaks = 0;
   const auto reconnect_all = [&](Cut how) {
@@ -355,25 +344,20 @@ TEST_F(KVDirectoryReconnects, TwoHundredLeakNeitherDescriptorsNorThreadsNorMemor
   constexpr std::size_t kAllowed = 16 << 20;
   EXPECT_LT(testing::ResidentBytes(), bytes + kAllowed) << bytes << " before";
   // And everything is still the truth: the oldest chain that is held is known, the one before is not.
-  load.Ask("rate 0");
+  load.SetRate(0);
   for (std::size_t i = 0; i < kStreams; ++i) {
-    std::istringstream held(load.Ask("held " + std::to_string(i)));
-    std::uint64_t first = 0;
-    std::uint64_t count = 0;
-    std::uint64_t last = 0;
-    held >> first >> count >> last;
-    const std::string name = "e" + std::to_string(i);
+    const LoadProcess::Held held = load.HeldBy(i);
+    const std::string name = LoadProcess::NameOf(i);
     ASSERT_TRUE(WaitFor(name + " has caught up", [&] {
       const auto status = StatusOf(name);
-      return status && status->synchronized && status->sequence.value == last;
+      return status && status->synchronized && status->sequence.value == held.last_sequence;
     })) << ErrorOf(name);
-    EXPECT_EQ(HitsOf(name, LoadPublisher::Prompt(options, i, first)), Expectation({64, 0}));
-    EXPECT_EQ(HitsOf(name, LoadPublisher::Prompt(options, i, first + count - 1)),
-              Expectation({64, 0}));
-    if (first > 0) {
-      EXPECT_EQ(HitsOf(name, LoadPublisher::Prompt(options, i, first - 1)), Expectation());
+    EXPECT_EQ(HitsOf(name, load.Prompt(i, held.first)), Expectation({64, 0}));
+    EXPECT_EQ(HitsOf(name, load.Prompt(i, held.first + held.count - 1)), Expectation({64, 0}));
+    if (held.first > 0) {
+      EXPECT_EQ(HitsOf(name, load.Prompt(i, held.first - 1)), Expectation());
     }
-    EXPECT_EQ(StatusOf(name)->device_blocks, count * 16);
+    EXPECT_EQ(StatusOf(name)->device_blocks, held.count * 16);
   }
 }
 
