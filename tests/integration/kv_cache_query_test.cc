@@ -88,6 +88,7 @@ class KVCacheQuery : public ServiceFixture {
   const Tokens prompt_ = MakePrompt(1, 8);
 };
 
+// F4
 TEST_F(KVCacheQuery, AnswersByteForByteWhatAStreamHolds) {
   KvPublisher publisher;
   publisher.Publish(publisher.NewBatch()
@@ -103,6 +104,7 @@ TEST_F(KVCacheQuery, AnswersByteForByteWhatAStreamHolds) {
             R"("excluded":[]})");
 }
 
+// E8
 // F4, and what we add to it.
 TEST_F(KVCacheQuery, EachStreamShowsWhatItsWordIsWorth) {
   KvPublisher publisher;
@@ -128,6 +130,7 @@ TEST_F(KVCacheQuery, EachStreamShowsWhatItsWordIsWorth) {
   EXPECT_LE(after["proof_age_ms"], after["snapshot_age_ms"]);
 }
 
+// F3
 TEST_F(KVCacheQuery, EmptyTokenIdsGiveSynchronizationAndResidencyOnly) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);
@@ -156,6 +159,7 @@ TEST_F(KVCacheQuery, OnlyCompleteBlocksFromTheStartCount) {
   EXPECT_EQ(Match("a", longer)["reusable_prefix_tokens"], 32);
 }
 
+// H4
 TEST_F(KVCacheQuery, FollowsLiveEventsOfBothTiers) {
   KvPublisher publisher;
   StartService(Static({Spec(publisher, "a")}));
@@ -328,6 +332,7 @@ TEST_F(KVCacheQuery, WithoutADirectoryItSaysThatItIsDisabled) {
   EXPECT_EQ(Ask("POST", kPath, R"({"token_ids":[1.0]})").status, 400);
 }
 
+// F1
 TEST_F(KVCacheQuery, OnlyPostIsAnswered) {
   StartService(std::nullopt);
   for (const char* method : {"GET", "PUT", "DELETE", "OPTIONS"}) {
@@ -337,11 +342,13 @@ TEST_F(KVCacheQuery, OnlyPostIsAnswered) {
   }
 }
 
+// F1
 TEST_F(KVCacheQuery, TheRpcPortDoesNotAnswerIt) {
   StartService(std::nullopt);
   EXPECT_EQ(AskRpc("POST", kPath, R"({"token_ids":[]})").status, 404);
 }
 
+// F2
 TEST_F(KVCacheQuery, TheTokenIsNeededFirst) {
   StartService(std::nullopt, {.internal_api_token = "t0k"});
   const std::string body = R"({"token_ids":[]})";
@@ -352,6 +359,7 @@ TEST_F(KVCacheQuery, TheTokenIsNeededFirst) {
   EXPECT_EQ(Ask("GET", kPath, "", "X-Internal-Token: t0k\r\n").status, 405);
 }
 
+// F3
 TEST_F(KVCacheQuery, WrongBodiesAre400WithTheFault) {
   StartService(std::nullopt);
   const std::pair<const char*, const char*> wrong[] = {
@@ -377,6 +385,7 @@ TEST_F(KVCacheQuery, WrongBodiesAre400WithTheFault) {
   }
 }
 
+// F3
 TEST_F(KVCacheQuery, ABodyOverTheLimitIs413) {
   StartService(std::nullopt, {.http_max_body_bytes = 1000});
   const Tokens tokens(1000, 1);

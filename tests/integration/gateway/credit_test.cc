@@ -119,6 +119,7 @@ TEST_F(GatewayCredit, ARequestGoesWhereItsPrefixIs) {
   EXPECT_EQ(Metric("xms_prefix_tokens_chosen_total"), 4 * 24);
 }
 
+// H3
 TEST_F(GatewayCredit, TheWorstRankCountsAndAnUnsynchronizedOneTakesAll) {
   DiscoveredEngine& engine = AddEngine(2);
   engine.ranks[0]->Store(Tier::kDevice, prompt_);

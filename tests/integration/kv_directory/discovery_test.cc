@@ -37,6 +37,7 @@ DirectoryConfig DiscoveryOf(std::chrono::milliseconds refresh = milliseconds(50)
   return config;
 }
 
+// E1
 TEST_F(KVDirectory, EveryRankOfADiscoveredEngineGetsItsStream) {
   const DiscoveredEngine engine = MakeEngine(2, kEventOffset, kReplayOffset);
   engine.ranks[0]->Store(Tier::kDevice, prompt_);
@@ -158,6 +159,7 @@ TEST_F(KVDirectory, ExcludedInstancesAreNamedWithTheirReason) {
   EXPECT_EQ(index_->Streams().size(), 1u);
 }
 
+// E1
 TEST_F(KVDirectory, RefreshSoonDoesNotWaitForTheInterval) {
   const DiscoveredEngine engine = MakeEngine(1, kEventOffset, kReplayOffset);
   StartWith(DiscoveryOf(std::chrono::seconds(60)));

@@ -46,6 +46,7 @@ TEST_F(KVDirectory, SkippedSequenceIsAGapAndIsRecovered) {
   EXPECT_EQ(StreamMetric("xms_kv_stream_gaps_total", "a"), 1);
 }
 
+// B3
 TEST_F(KVDirectory, GarbageCostsThatStreamItsCreditUntilASnapshot) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);
@@ -98,6 +99,7 @@ TEST_F(KVDirectory, DisconnectTakesTheCreditAndReconnectBringsItBack) {
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
 }
 
+// E5
 // C01 (b): the new process counts from the start again, and nothing tells it apart but its socket.
 TEST_F(KVDirectory, NewProcessOnTheOldAddressHasNoCreditBeforeItsOwnSnapshot) {
   KvPublisher publisher;
@@ -156,6 +158,7 @@ TEST_F(KVDirectory, CutAndSilentSnapshotsAreAskedForAgainAndChangeNothing) {
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
 }
 
+// D3
 TEST_F(KVDirectory, LateAnswerOfAnOldExchangeIsNotTakenForTheNewOne) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);

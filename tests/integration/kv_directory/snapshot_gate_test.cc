@@ -35,6 +35,7 @@ class KVDirectorySnapshotGate : public ::testing::Test {
   const base::SteadyTime now_{std::chrono::hours(1)};
 };
 
+// D11
 TEST_F(KVDirectorySnapshotGate, AtMostSoManyAreOnTheirWayAndOthersFollowInOrder) {
   auto streams = Streams(7);
   for (auto& stream : streams) stream->ticket.Enter(stream->wakeup, false, now_);
@@ -51,6 +52,7 @@ TEST_F(KVDirectorySnapshotGate, AtMostSoManyAreOnTheirWayAndOthersFollowInOrder)
   EXPECT_EQ(gate_.granted(), 4u);
 }
 
+// D11
 TEST_F(KVDirectorySnapshotGate, StartsAreSpacedAndNeverTheSame) {
   auto streams = Streams(4);
   std::vector<base::SteadyTime> starts;

@@ -13,6 +13,7 @@ using testing::KvPublisher;
 using testing::MakePrompt;
 using testing::WaitFor;
 
+// H4
 TEST_F(KVDirectory, StreamBeginsWithASnapshotAndFollowsLiveBatches) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);
@@ -210,6 +211,7 @@ TEST_F(KVDirectory, OtherBlockSizeUnsynchronizesWithBothNumbers) {
   EXPECT_EQ(HitsOf("b", prompt_), Expectation({32, 0}));
 }
 
+// D2
 TEST_F(KVDirectory, SnapshotAndDeltasMergeWithoutLossOrDoubling) {
   KvPublisher publisher;
   const Tokens chain = MakePrompt(5, 40);
@@ -233,6 +235,7 @@ TEST_F(KVDirectory, SnapshotAndDeltasMergeWithoutLossOrDoubling) {
   EXPECT_EQ(HitsOf("a", Tokens(chain.begin() + 80, chain.end())), Expectation());
 }
 
+// D9
 TEST_F(KVDirectory, SnapshotInSeveralPartsIsOneSnapshot) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);
@@ -242,6 +245,7 @@ TEST_F(KVDirectory, SnapshotInSeveralPartsIsOneSnapshot) {
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
 }
 
+// D7
 TEST_F(KVDirectory, QuietPublisherStaysSynchronized) {
   KvPublisher publisher;
   publisher.Store(Tier::kDevice, prompt_);
@@ -272,6 +276,7 @@ TEST_F(KVDirectory, NamesAndIpv6LiteralsAreConnectedTo) {
   for (const StreamSpec& one : specs) EXPECT_TRUE(WaitSynchronized(one.key.instance.name));
 }
 
+// D1
 // D11: the service restarts, its engines are asked one after the other, and all answers count.
 TEST_F(KVDirectory, AllSlotsSynchronizeAndStopAtOnce) {
   std::vector<std::unique_ptr<KvPublisher>> publishers;
@@ -295,6 +300,7 @@ TEST_F(KVDirectory, AllSlotsSynchronizeAndStopAtOnce) {
   directory_->Stop();
 }
 
+// D1
 TEST_F(KVDirectory, StopDoesNotWaitForDeadOrHangingEndpoints) {
   KvPublisher hanging;
   hanging.HoldSnapshots();

@@ -28,6 +28,7 @@ def run(*arguments):
     ("left-over", "left-over"),
     ("--kv_events_config_file=/no/such/file.json", "/no/such/file.json"),
 ])
+# A6
 def test_a_wrong_argument_is_one_line_that_names_it(argument, named):
     ended = run(argument)
     assert ended.returncode == 2
@@ -44,6 +45,7 @@ def test_a_wrong_argument_is_one_line_that_names_it(argument, named):
     ({"streams": [{"instance_name": "a:1", "endpoint": "tcp://*:1", "replay_endpoint": "tcp://127.0.0.1:2"}]},
      ["streams[0].endpoint", "tcp://*:1"]),
 ])
+# A2
 def test_a_wrong_configuration_names_file_field_value_and_range(tmp_path, config, named):
     path = tmp_path / "kv.json"
     path.write_text(json.dumps(config))
@@ -71,3 +73,20 @@ def test_a_taken_port_is_named_with_its_flag(tmp_path):
         ended = run(f"--server_host={processes.HOST}", f"--http_server_port={taken}", "--rpc_server_port=0")
     assert ended.returncode == 1
     assert "http_server_port" in ended.stderr and str(taken) in ended.stderr
+
+
+# A1
+def test_car_without_a_directory_is_said_once_at_start():
+    with subprocess.Popen([str(PROGRAM), "--load_balance_policy=CAR", f"--server_host={processes.HOST}",
+                           "--http_server_port=0", "--rpc_server_port=0"],
+                          stderr=subprocess.PIPE, text=True) as service:
+        # The ports are opened behind the warnings.
+        lines = []
+        for line in service.stderr:
+            lines.append(line)
+            if "listening" in line:
+                break
+        service.terminate()
+        lines += service.stderr.readlines()
+        assert service.wait(timeout=20) == 0
+    assert sum("CAR without a KV directory" in line for line in lines) == 1, "".join(lines)

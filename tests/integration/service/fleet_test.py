@@ -100,6 +100,7 @@ def test_a_restarted_engine_has_no_credit_before_its_own_snapshot(fleet):
     assert all(m["reusable_prefix_tokens"] == 0 for m in matches(fleet, tokens).values())
 
 
+# H3
 def test_lost_messages_and_garbage_cost_one_stream_its_credit_only_until_the_snapshot(fleet):
     for number, fault in enumerate([{"drop_next_messages": 1}, {"send_bytes": "c1"}]):
         shared = list(range(100_000 * (number + 1), 100_000 * (number + 1) + 8 * BLOCK))

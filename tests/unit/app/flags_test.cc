@@ -107,6 +107,7 @@ TEST(AppFlags, HelpIsAskedForAndNotAnError) {
   }
 }
 
+// A6
 // One line each, naming the flag, the value and what is allowed.
 TEST(AppFlags, WrongCommandLinesRowByRow) {
   struct Row {
@@ -311,6 +312,7 @@ TEST(AppFlags, EveryFlagOfTheExistingServiceIsAccepted) {
   }
 }
 
+// A7
 TEST(AppFlags, AFlagWithoutEffectWarnsOnce) {
   const base::Result<ParsedFlags> parsed =
       Parse({"--block_size=64", "--num_threads=8", "--block_size=128", "--http_server_port=9000"});

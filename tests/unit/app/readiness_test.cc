@@ -17,6 +17,7 @@ class AppReadiness : public testing::Test {
   ReadinessGate gate_{{.warmup = milliseconds(2000), .linger = milliseconds(3000)}, clock_.Now()};
 };
 
+// F1
 TEST_F(AppReadiness, StaysClosedWithoutAGroupHoweverLong) {
   EXPECT_FALSE(Update(false, true));
   clock_.Advance(milliseconds(60000));

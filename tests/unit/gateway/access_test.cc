@@ -13,6 +13,7 @@ http::Request With(const char* token) {
   return request;
 }
 
+// F2
 TEST(GatewayAccess, EqualityIsOfAllBytesAndOfLength) {
   EXPECT_TRUE(EqualsInConstantTime("secret", "secret"));
   EXPECT_FALSE(EqualsInConstantTime("", "secret"));
@@ -26,6 +27,7 @@ TEST(GatewayAccess, EqualityIsOfAllBytesAndOfLength) {
   EXPECT_FALSE(EqualsInConstantTime(std::string(257, 'a'), "a"));
 }
 
+// F2
 TEST(GatewayAccess, MissingAndWrongTokensDiffer) {
   EXPECT_FALSE(CheckToken(With(nullptr), "").has_value());
   EXPECT_FALSE(CheckToken(With("anything"), "").has_value());

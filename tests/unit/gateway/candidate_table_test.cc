@@ -138,6 +138,7 @@ TEST_F(GatewayCandidateTable, AnUnsynchronizedRankTakesTheCredit) {
   EXPECT_EQ(table_.PrefixTokens(0), 0u);
 }
 
+// G6
 TEST_F(GatewayCandidateTable, AnotherProcessGetsNoCreditForWhatTheOldOneHeld) {
   Add(kA, "new");
   const Ledger a0 = Open(kA, 0, 5, 0, "old");
@@ -145,6 +146,7 @@ TEST_F(GatewayCandidateTable, AnotherProcessGetsNoCreditForWhatTheOldOneHeld) {
   EXPECT_EQ(Why(), NoCredit::kIdentityChanged);
 }
 
+// E8
 TEST_F(GatewayCandidateTable, WithoutAnIdentityOnEitherSideThereIsNoCredit) {
   Add(kA, "x");
   const Ledger a0 = Open(kA, 0, 5, 0, "");  // a static stream

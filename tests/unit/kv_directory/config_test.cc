@@ -65,6 +65,7 @@ TEST(KVDirectoryConfig, StaticStreamGetsDocumentedDefaults) {
   EXPECT_FALSE(stream.identity.known());
 }
 
+// A3, A4
 TEST(KVDirectoryConfig, ExtremesOfEveryRangeAreAccepted) {
   for (
       const char* json :

@@ -51,6 +51,7 @@ TEST_F(KVDirectoryReconciliation, SecondSnapshotFollowsSoonThenOnePerInterval) {
   }
 }
 
+// D7
 TEST_F(KVDirectoryReconciliation, EqualSnapshotChangesNothing) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -63,6 +64,7 @@ TEST_F(KVDirectoryReconciliation, EqualSnapshotChangesNothing) {
   EXPECT_EQ(rig.changes.size(), 1u) << "and is no news";
 }
 
+// D7
 TEST_F(KVDirectoryReconciliation, LostTailIsFoundAndAppliedUnderANewGeneration) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -97,6 +99,7 @@ TEST_F(KVDirectoryReconciliation, SnapshotThatOvertookItsLiveBatchesIsNoLostTail
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D7
 // C02: an idle engine was emptied and has not said so.
 TEST_F(KVDirectoryReconciliation, OtherContentAtTheSameSequenceIsReplaced) {
   MachineRig rig;
@@ -301,6 +304,7 @@ TEST_F(KVDirectoryReconciliation, GapDuringAReconciliationIsAGap) {
   EXPECT_FALSE(rig.Status().synchronized);
 }
 
+// D7
 TEST_F(KVDirectoryReconciliation, WatermarkThatMovesTwiceInSilenceCondemnsTheSubscription) {
   MachineRig rig;
   rig.PublishStore(prompt_);

@@ -34,6 +34,7 @@ class KVDirectoryMachineBlocks : public ::testing::Test {
 
 // --- parents, orphans, opaque blocks (B5, D4)
 
+// D4
 TEST_F(KVDirectoryMachineBlocks, UnknownParentInALiveBatchTriggersRecovery) {
   MachineRig rig;
   rig.Synchronize();
@@ -42,6 +43,7 @@ TEST_F(KVDirectoryMachineBlocks, UnknownParentInALiveBatchTriggersRecovery) {
   EXPECT_THAT(rig.Status().error, HasSubstr("which nothing has named before, in batch 1"));
 }
 
+// D4
 TEST_F(KVDirectoryMachineBlocks, OrphansOfASnapshotStayCalmWhenTheEngineExtendsThem) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -65,6 +67,7 @@ TEST_F(KVDirectoryMachineBlocks, OrphansOfASnapshotStayCalmWhenTheEngineExtendsT
   EXPECT_EQ(rig.Hits(longer), Expectation({36, 0}));
 }
 
+// B5
 TEST_F(KVDirectoryMachineBlocks, ChildrenOfIgnoredBlocksAreIgnoredWithoutRecovery) {
   MachineRig rig;
   rig.Synchronize();
@@ -153,6 +156,7 @@ TEST_F(KVDirectoryMachineBlocks, UnknownReplicaAsksForOneSnapshotPerInterval) {
 
 // --- clears (D5)
 
+// D5
 TEST_F(KVDirectoryMachineBlocks, FullLiveBatchRestoresSynchronyByItself) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -181,6 +185,7 @@ TEST_F(KVDirectoryMachineBlocks, FullLiveBatchAfterAGapKeepsTheStreamSynchronize
   EXPECT_NE(rig.Status().generation, before);
 }
 
+// D5
 TEST_F(KVDirectoryMachineBlocks, FullLiveBatchDoesNotRestoreAfterADisconnectOrARestart) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -200,6 +205,7 @@ TEST_F(KVDirectoryMachineBlocks, FullLiveBatchDoesNotRestoreAfterADisconnectOrAR
   EXPECT_FALSE(rig.Status().synchronized);
 }
 
+// D5
 TEST_F(KVDirectoryMachineBlocks, ClearOfOneTierLeavesTheOther) {
   MachineRig rig;
   rig.Synchronize();

@@ -30,6 +30,7 @@ class KVDirectoryMachine : public ::testing::Test {
 
 // --- first synchronization (D2)
 
+// D5
 TEST_F(KVDirectoryMachine, FirstSynchronizationTakesASnapshotHoweverWholeTheLiveStreamLooks) {
   MachineRig rig;
   rig.Start();
@@ -47,6 +48,7 @@ TEST_F(KVDirectoryMachine, FirstSynchronizationTakesASnapshotHoweverWholeTheLive
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D2
 TEST_F(KVDirectoryMachine, BatchesDuringRecoveryAreAppliedAfterTheSnapshotWithoutWhatItCovers) {
   MachineRig rig;
   rig.Deliver({});  // before Start: ignored
@@ -93,6 +95,7 @@ TEST_F(KVDirectoryMachine, LiveBatchesOfTheSnapshotThatComeLateAreDropped) {
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D2
 TEST_F(KVDirectoryMachine, GapInsideTheBufferFailsThatRecovery) {
   MachineRig rig;
   rig.Start();
@@ -129,6 +132,7 @@ TEST_F(KVDirectoryMachine, DamageInTheBufferCountsOnlyBeyondTheWatermark) {
 
 // --- gaps, restarts, damage (D6): zero hits within the input that raised the doubt
 
+// D6
 TEST_F(KVDirectoryMachine, GapUnsynchronizesAtOnceAndIsRepairedByASnapshot) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -148,6 +152,7 @@ TEST_F(KVDirectoryMachine, GapUnsynchronizesAtOnceAndIsRepairedByASnapshot) {
   EXPECT_EQ(rig.Hits(MakePrompt(2, 1)), Expectation({4, 0}));
 }
 
+// D2
 TEST_F(KVDirectoryMachine, SequenceThatGoesBackIsARestart) {
   MachineRig rig;
   rig.Synchronize();
@@ -239,6 +244,7 @@ TEST_F(KVDirectoryMachine, FullLiveBatchThatASnapshotCoveredRestoresNothing) {
   EXPECT_EQ(rig.Hits(prompt_), Expectation());
 }
 
+// B1, D6
 TEST_F(KVDirectoryMachine, EveryMalformedLiveMessageUnsynchronizes) {
   struct Case {
     Frames frames;
@@ -271,6 +277,7 @@ TEST_F(KVDirectoryMachine, EveryMalformedLiveMessageUnsynchronizes) {
   }
 }
 
+// B1
 // A16
 TEST_F(KVDirectoryMachine, OtherTopicsAreDroppedBeforeTheirSequenceIsLookedAt) {
   MachineRig rig;
@@ -282,6 +289,7 @@ TEST_F(KVDirectoryMachine, OtherTopicsAreDroppedBeforeTheirSequenceIsLookedAt) {
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D6
 TEST_F(KVDirectoryMachine, DisconnectTakesTheCreditBeforeItsCauseIsKnown) {
   MachineRig rig;
   rig.PublishStore(prompt_);

@@ -32,6 +32,7 @@ class KVDirectoryMachineSnapshots : public ::testing::Test {
 
 // --- snapshots: damage, time, size (D3, D8, D9, D10)
 
+// B3
 TEST_F(KVDirectoryMachineSnapshots, DamagedSnapshotsChangeNothingAndAreAskedForAgain) {
   MachineRig source;
   source.PublishStore(prompt_);
@@ -73,6 +74,7 @@ TEST_F(KVDirectoryMachineSnapshots, DamagedSnapshotsChangeNothingAndAreAskedForA
   }
 }
 
+// D9
 TEST_F(KVDirectoryMachineSnapshots, SnapshotMayNameTheTopicAndComeInParts) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -87,6 +89,7 @@ TEST_F(KVDirectoryMachineSnapshots, SnapshotMayNameTheTopicAndComeInParts) {
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D3
 TEST_F(KVDirectoryMachineSnapshots, WholeExchangeHasToEndWithinTheTimeout) {
   MachineRig rig;
   rig.PublishStore(prompt_);
@@ -109,6 +112,7 @@ TEST_F(KVDirectoryMachineSnapshots, WholeExchangeHasToEndWithinTheTimeout) {
   EXPECT_FALSE(rig.Status().synchronized) << "too late";
 }
 
+// D3
 TEST_F(KVDirectoryMachineSnapshots, RetriesBackOffFromFiftyMillisecondsToFiveSeconds) {
   MachineRig rig;
   rig.Start();
@@ -127,6 +131,7 @@ TEST_F(KVDirectoryMachineSnapshots, RetriesBackOffFromFiftyMillisecondsToFiveSec
   }
 }
 
+// D4
 TEST_F(KVDirectoryMachineSnapshots, OnlyThirtySecondsOfSynchronyForgiveEarlierFaults) {
   MachineRig rig;
   const auto fault = [&] {
@@ -155,6 +160,7 @@ TEST_F(KVDirectoryMachineSnapshots, OnlyThirtySecondsOfSynchronyForgiveEarlierFa
   EXPECT_LE(wait(), 1);
 }
 
+// D3
 TEST_F(KVDirectoryMachineSnapshots, ReasonNamedFirstStaysThroughTheRetries) {
   MachineRig::Options options;
   options.limits.max_blocks_per_stream = 10;
@@ -253,6 +259,7 @@ TEST_F(KVDirectoryMachineSnapshots, BufferHasABudgetAndSaysSo) {
   EXPECT_TRUE(rig.Status().synchronized);
 }
 
+// D10
 // kv-event-wire 4.3
 TEST_F(KVDirectoryMachineSnapshots, WatermarkBeforeAnythingWasPublishedMeansNextIsZero) {
   MachineRig::Options options;
@@ -267,6 +274,7 @@ TEST_F(KVDirectoryMachineSnapshots, WatermarkBeforeAnythingWasPublishedMeansNext
   EXPECT_EQ(rig.Hits(prompt_), Expectation({32, 0}));
 }
 
+// D10
 TEST_F(KVDirectoryMachineSnapshots, AfterAnEmptySnapshotAtZeroBothZeroAndOneMayFollow) {
   for (const std::uint64_t first : {0, 1}) {
     for (const bool buffered : {false, true}) {

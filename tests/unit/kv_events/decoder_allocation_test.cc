@@ -72,6 +72,7 @@ TEST(KVEventDecoderAllocation, RejectionsTakeNoMoreThanTheirBytesAllow) {
   }
 }
 
+// B4
 // A megabyte is there, so the count is possible; but the first element is wrong.
 TEST(KVEventDecoderAllocation, ADeclaredCountTakesNothing) {
   constexpr std::uint32_t kDeclared = 1 << 20;

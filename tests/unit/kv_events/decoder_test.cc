@@ -168,6 +168,7 @@ TEST(KVEventDecoder, OffsetPointsAtTheItemThatIsWrong) {
   EXPECT_EQ(offset("bad_huge_hash_count"), VectorNamed("bad_huge_hash_count").payload.size() - 17);
 }
 
+// B4
 TEST(KVEventDecoder, MapOfMorePairsThanBytesIsRefusedAtItsHead) {
   // Three pairs need six bytes; five are left.
   const Payload payload =

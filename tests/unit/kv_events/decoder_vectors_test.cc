@@ -11,6 +11,7 @@
 namespace xms::kv_events::test {
 namespace {
 
+// B2
 TEST(KVEventDecoderVectors, ValidOnesDecodeToTheStatedEvents) {
   KvBatch batch;  // One for all: nothing of a message may be left in the next one.
   int seen = 0;
@@ -28,6 +29,7 @@ TEST(KVEventDecoderVectors, ValidOnesDecodeToTheStatedEvents) {
   EXPECT_GE(seen, 46);
 }
 
+// B2
 TEST(KVEventDecoderVectors, MalformedOnesAreRejectedByName) {
   KvBatch batch;
   std::set<std::string> codes;

@@ -44,6 +44,7 @@ class Workload {
 constexpr std::uint32_t kBlocks = 48;
 constexpr std::uint32_t kStable = 7;
 
+// C8
 // Stream s keeps the first blocks of prompt s for good and stores and removes the rest, tail first; it never holds a
 // block of another prompt. What one stream gives up others take at once, so entries are reused all the time.
 TEST(KVIndexStress, NobodyIsCreditedWithAnotherStreamsBlocksAndNobodyLosesWhatItKeeps) {
@@ -128,6 +129,7 @@ TEST(KVIndexStress, BitsOfOneEntryDoNotDisturbEachOther) {
   workload.Join();
 }
 
+// C8
 // A recovery fills a new version of the content while unsynchronized. A match sees a version whole or not at all.
 TEST(KVIndexStress, ARecoveredViewIsSeenWholeOrNotAtAll) {
   KvIndex index{Options{}};
@@ -170,6 +172,7 @@ TEST(KVIndexStress, ARecoveredViewIsSeenWholeOrNotAtAll) {
   EXPECT_GT(whole.load(), 0u) << "no reader ever met a recovered view";
 }
 
+// C8
 // The same for clears of a synchronized stream, which take long where much is held.
 TEST(KVIndexStress, AClearIsSeenWholeOrNotAtAll) {
   KvIndex index{Options{}};

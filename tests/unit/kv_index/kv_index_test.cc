@@ -29,6 +29,7 @@ TEST_F(KVIndex, AnEmptyIndexMatchesNothing) {
   EXPECT_EQ(index_.Memory().view_entries, 0u);
 }
 
+// C5
 TEST_F(KVIndex, CountsCompleteBlocksFromTheStartInEitherTier) {
   auto ledger = OpenSynchronized(index_, Info("a:1"));
   ASSERT_TRUE(StoreBlocks(*ledger, 1, 0, 6).ok());
@@ -45,6 +46,7 @@ TEST_F(KVIndex, CountsCompleteBlocksFromTheStartInEitherTier) {
   EXPECT_EQ(Match(index_, *ledger, {}), (Hits{0, 0}));
 }
 
+// C3
 TEST_F(KVIndex, TiersAreIndependentAndABlockOnBothCountsAsDevice) {
   auto ledger = OpenSynchronized(index_, Info("a:1"));
   ASSERT_TRUE(StoreBlocks(*ledger, 1, 0, 4, Tier::kDevice).ok());
@@ -58,6 +60,7 @@ TEST_F(KVIndex, TiersAreIndependentAndABlockOnBothCountsAsDevice) {
   EXPECT_EQ(MatchPrompt(index_, *ledger, 1, 4), (Hits{4, 4}));
 }
 
+// C4
 TEST_F(KVIndex, StoringWhatIsThereChangesNothing) {
   auto ledger = OpenSynchronized(index_, Info("a:1"));
   ASSERT_TRUE(StoreBlocks(*ledger, 1, 0, 3).ok());
@@ -70,6 +73,7 @@ TEST_F(KVIndex, StoringWhatIsThereChangesNothing) {
   EXPECT_EQ(MatchPrompt(index_, *ledger, 1, 3), (Hits{8, 0}));
 }
 
+// C6
 TEST_F(KVIndex, NothingIsAssembledAcrossRanksOrInstances) {
   auto first = OpenSynchronized(index_, Info("a:1", 0));
   auto second = OpenSynchronized(index_, Info("a:1", 1));
@@ -200,6 +204,7 @@ TEST_F(KVIndexHoles, HeadOfOneChainAndTailOfAnotherDoNotMakeAChain) {
   EXPECT_EQ(MatchPrompt(index_, *third, 1, kBlocks), (Hits{0, 0}));
 }
 
+// C5
 TEST_F(KVIndexHoles, AMissingBlockInTheMiddleEndsTheRunUntilItIsStoredAgain) {
   auto ledger = OpenSynchronized(index_, Info("a:1"));
   auto whole = OpenSynchronized(index_, Info("b:1"));
@@ -212,6 +217,7 @@ TEST_F(KVIndexHoles, AMissingBlockInTheMiddleEndsTheRunUntilItIsStoredAgain) {
   EXPECT_EQ(MatchPrompt(index_, *ledger, 1, kBlocks), (Hits{400, 0}));
 }
 
+// C4
 TEST_F(KVIndexHoles, StoredTwiceAndRemovedOnceIsGone) {
   auto ledger = OpenSynchronized(index_, Info("a:1"));
   ASSERT_TRUE(StoreBlocks(*ledger, 1, 0, kBlocks).ok());

@@ -91,6 +91,7 @@ TEST_F(KVIndexLedger, AChildOfAForgottenMappingIsOpaqueUntilEverythingIsCleared)
   EXPECT_EQ(StoreOne(5000, 1, {11}).code, ApplyCode::kUnknownParent) << "another life";
 }
 
+// B5
 TEST_F(KVIndexLedger, AnOrphanStaysOpaqueWhenItsParentReturnsAndIsIndexedWhenItIsStoredAgain) {
   ASSERT_TRUE(StoreOne(2, 1, {11}, Tier::kHost, Orphans::kRemember).ok());
   ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
@@ -102,6 +103,7 @@ TEST_F(KVIndexLedger, AnOrphanStaysOpaqueWhenItsParentReturnsAndIsIndexedWhenItI
   EXPECT_EQ(Match({10, 11}), (Hits{1, 1})) << "what it held while opaque counts now";
 }
 
+// B5
 TEST_F(KVIndexLedger, OpaqueHashesHaveNoCreditButAreKnown) {
   ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(1, 2)).ok());
   ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(3, 1)).ok());
@@ -229,6 +231,7 @@ TEST_F(KVIndexLedger, EveryWireHashIsOrdinary) {
   EXPECT_EQ(ledger_->mappings(), 2u);
 }
 
+// C2
 TEST_F(KVIndexLedger, MappingsWithoutResidencyAreKeptFirstInFirstOut) {
   const auto tokens = Prompt(1, 1500, 1);
   for (std::uint32_t i = 0; i < 1500; ++i) ASSERT_TRUE(StoreOne(i, {}, {tokens[i]}).ok());
@@ -243,6 +246,7 @@ TEST_F(KVIndexLedger, MappingsWithoutResidencyAreKeptFirstInFirstOut) {
   for (const std::uint32_t i : {3u, 11u, 12u, 1033u}) EXPECT_EQ(Remove(i), 0u) << i;
 }
 
+// C2
 TEST_F(KVIndexLedger, AnEighthOfTheResidentOnesMayOutliveTheirResidency) {
   constexpr std::uint32_t kBlocks = 18'000;
   const auto tokens = Prompt(1, kBlocks, 1);
@@ -379,6 +383,7 @@ class KVIndexLimit : public testing::Test {
   std::unique_ptr<StreamLedger> ledger_ = OpenSynchronized(index_, Info("a:1", 0, 1));
 };
 
+// C7
 TEST_F(KVIndexLimit, OneResidentMappingMoreIsOverTheLimit) {
   EXPECT_EQ(ledger_->limit(), kLimit);
   ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, kLimit).ok());
@@ -389,6 +394,7 @@ TEST_F(KVIndexLimit, OneResidentMappingMoreIsOverTheLimit) {
   EXPECT_EQ(ledger_->StoreOpaque(Tier::kHost, Wires(9, 1)).code, ApplyCode::kOverLimit);
 }
 
+// C7
 TEST_F(KVIndexLimit, OpaqueMappingsCountTowardsIt) {
   ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(5000, 60)).ok());
   ASSERT_TRUE(StoreBlocks(*ledger_, 1, 0, 40).ok());

@@ -56,6 +56,7 @@ TEST(ModelContentKey, HoldsForTheLargestBlocks) {
   }
 }
 
+// C1
 TEST(ModelContentKey, HasTheFixedValuesThatReplicasAgreeOn) {
   std::vector<std::uint32_t> tokens(128);
   for (std::uint32_t i = 0; i < tokens.size(); ++i) tokens[i] = i;
@@ -83,6 +84,7 @@ TEST(ModelContentKey, AChainHasAKeyForEachCompleteBlockAndNoMore) {
   EXPECT_TRUE(keys.empty());
 }
 
+// C1
 TEST(ModelContentKey, StandsForTheWholePrefix) {
   const std::vector<std::uint32_t> tail = {5, 6, 7, 8};
   const BlockHasher hasher(1024, 4);

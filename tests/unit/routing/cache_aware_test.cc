@@ -41,6 +41,7 @@ TEST_F(CacheAwareRouting, SaysWhatItIs) {
   EXPECT_TRUE(policy_->wants_hits());
 }
 
+// G2
 // ratio = (300 + 0.5 * 200) / 1000 = 0.4; score = 0.5 * 0.6 + 0.5 * (2/4) = 0.55
 // ratio = (0 + 0.5 * 800) / 1000 = 0.4;   score = 0.5 * 0.6 + 0.5 * (4/4) = 0.8
 // ratio = 0;                              score = 0.5 * 1.0 + 0.5 * (0/4) = 0.5
@@ -92,6 +93,7 @@ TEST_F(CacheAwareRouting, LambdaAndHostWeightShiftTheChoice) {
   EXPECT_NEAR(Of(1).cost, 0.36, 1e-15);
 }
 
+// G2
 // Ratios are floating point: 1/3 is not 0.
 TEST_F(CacheAwareRouting, RatiosAreNotIntegers) {
   fleet_.Add("a", 1, {{1, 0}});
@@ -103,6 +105,7 @@ TEST_F(CacheAwareRouting, RatiosAreNotIntegers) {
   EXPECT_DOUBLE_EQ(Of(1).cost, 0.5 * (1.0 / 3) + 0.5);
 }
 
+// G2
 TEST_F(CacheAwareRouting, TheRatioIsClampedToOne) {
   fleet_.Add("a", 0, {{900, 900}});
   fleet_.Add("b", 0, {{1000, 0}});
@@ -113,6 +116,7 @@ TEST_F(CacheAwareRouting, TheRatioIsClampedToOne) {
   EXPECT_EQ(Route(), "b") << "both cost nothing";
 }
 
+// G2
 TEST_F(CacheAwareRouting, EmptyQueuesCostNothing) {
   fleet_.Add("a", 0, {{500, 0}});
   fleet_.Add("b", 0);
@@ -159,6 +163,7 @@ TEST_F(CacheAwareRouting, AnOnlyCandidateNeedsNoArgument) {
 
 // Prompts that carry no tokens.
 
+// G4
 TEST_F(CacheAwareRouting, APromptWithoutTokensHasNoHits) {
   fleet_.Add("a", 2, {{300, 0}});
   fleet_.Add("b", 1);
@@ -170,6 +175,7 @@ TEST_F(CacheAwareRouting, APromptWithoutTokensHasNoHits) {
 
 // Ties.
 
+// G4
 TEST_F(CacheAwareRouting, EqualCostsRotate) {
   for (const char* name : {"a", "b", "c"}) fleet_.Add(name, 1.0);
   std::string order;
@@ -216,6 +222,7 @@ TEST_F(CacheAwareRouting, ADecidedRequestTakesNobodysTurn) {
 
 // Ranks.
 
+// G5
 TEST_F(CacheAwareRouting, TheWorstRankCounts) {
   fleet_.Add("a", 0, {{900, 0}, {200, 100}});  // min(0.9, 0.25)
   fleet_.Add("b", 0, {{300, 0}});
@@ -230,6 +237,7 @@ TEST_F(CacheAwareRouting, TheWorstRankIsFoundByItsWeightedHits) {
   EXPECT_DOUBLE_EQ(Of(0).hit_ratio, 0.35);
 }
 
+// G5
 TEST_F(CacheAwareRouting, AMissingOrUnsynchronizedRankMakesTheRatioZeroButMayWin) {
   for (const NoCredit why :
        {NoCredit::kRankMissing, NoCredit::kUnsynchronized, NoCredit::kNoStream}) {
@@ -263,6 +271,7 @@ TEST_F(CacheAwareRouting, AnotherProcessGetsNoCredit) {
 
 // Who takes part.
 
+// G1
 TEST_F(CacheAwareRouting, BadLoadsAreLeftOut) {
   const double nan = std::nan("");
   const double inf = std::numeric_limits<double>::infinity();
@@ -299,6 +308,7 @@ TEST_F(CacheAwareRouting, ReportedLoadsGoBeforeUnreportedOnes) {
   EXPECT_EQ(Of(0).left_out, "no load report");
 }
 
+// G1
 TEST_F(CacheAwareRouting, AColdStartServesInRotation) {
   for (const char* name : {"a", "b", "c"}) fleet_.Add(name, 0.0).has_load = false;
   fleet_.Hits(fleet_[2], {{1000, 0}});
@@ -310,6 +320,7 @@ TEST_F(CacheAwareRouting, AColdStartServesInRotation) {
   EXPECT_TRUE(Of(0).considered);
 }
 
+// G1
 TEST_F(CacheAwareRouting, AColdStartNeverTakesInvalidOrUnschedulable) {
   fleet_.Add("a", std::nan(""));
   fleet_.Add("b", 0.0).schedulable = false;
@@ -340,6 +351,7 @@ TEST_F(CacheAwareRouting, NobodyLeftIsExplained) {
 
 // P and D.
 
+// G3
 // d1: 0.9 + 1/4 = 1.15; d2: 0.2 + 3/4 = 0.95; d3: 0.1 + 4/4 = 1.1
 TEST_F(CacheAwareRouting, TheDecodeSideIsChosenByUsageAndQueue) {
   fleet_.Add("p", Role::kPrefill);
@@ -354,6 +366,7 @@ TEST_F(CacheAwareRouting, TheDecodeSideIsChosenByUsageAndQueue) {
   EXPECT_DOUBLE_EQ(choice_.cost, 0.5) << "the cost of the P";
 }
 
+// G3
 TEST_F(CacheAwareRouting, TheDecodeSideGetsNoPrefixCredit) {
   fleet_.Add("p", Role::kPrefill);
   fleet_.Add("d1", Role::kDecode).load = {0, 0.5};
@@ -365,6 +378,7 @@ TEST_F(CacheAwareRouting, TheDecodeSideGetsNoPrefixCredit) {
   EXPECT_EQ(Of(1).hit_ratio, 0);
 }
 
+// G4
 TEST_F(CacheAwareRouting, EachSideRotatesWithItsOwnCursor) {
   fleet_.Add("p1", Role::kPrefill);
   fleet_.Add("p2", Role::kPrefill);
@@ -385,6 +399,7 @@ TEST_F(CacheAwareRouting, ADecodeWithABadLoadIsLeftOut) {
   EXPECT_EQ(Of(1).left_out, "invalid load");
 }
 
+// G4, G7
 // Without a D only DEFAULT can serve: PREFILL and MIX are out before the longest queue is looked for.
 TEST_F(CacheAwareRouting, WithoutDecodePrefillAndMixAreRemovedBeforeTheMaximum) {
   fleet_.Add("a", 2, {{500, 0}});
@@ -419,6 +434,7 @@ TEST_F(CacheAwareRouting, WithoutDecodePrefillAndMixAreRemovedBeforeTheMaximum) 
   EXPECT_NEAR(Of(3).cost, 1.0, 1e-15);
 }
 
+// G7
 TEST_F(CacheAwareRouting, ADefaultServesAloneEvenBesideDecodes) {
   fleet_.Add("a", 0, {{900, 0}});
   fleet_.Add("p", Role::kPrefill);
@@ -429,6 +445,7 @@ TEST_F(CacheAwareRouting, ADefaultServesAloneEvenBesideDecodes) {
   EXPECT_EQ(Of(2).left_out, "not needed: a DEFAULT serves alone");
 }
 
+// G1
 TEST_F(CacheAwareRouting, MixActsByItsCurrentRole) {
   Candidate& m1 = fleet_.Add("m1", Role::kPrefill);
   m1.is_mix = true;

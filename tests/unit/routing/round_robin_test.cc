@@ -40,6 +40,7 @@ TEST_F(RoundRobin, SaysWhatItIs) {
   EXPECT_FALSE(policy_->wants_hits());
 }
 
+// G9
 TEST_F(RoundRobin, GoesAroundWhateverLoadsAndHitsSay) {
   fleet_.Add("a", 9, {{0, 0}});
   fleet_.Add("b", std::nan(""), {{1000, 0}});
