@@ -26,35 +26,19 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "gateway/candidate_table.h"
+#include "bench/gateway/fleet.h"
+#include "bench/support/measure.h"
 #include "gateway/completion_request.h"
-#include "gateway/decision_log.h"
 #include "gateway/gateway.h"
 #include "gateway/usage_scanner.h"
 #include "http/client.h"
 #include "http/server.h"
-#include "kv_index/stream_ledger.h"
 #include "plane_http/http_plane.h"
 
 namespace xms::gateway {
 namespace {
 
-constexpr std::uint32_t kBlock = 128;
-constexpr std::size_t kLongPrompt = 12000;  // tokens
-
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "gateway_bench: %s\n", what);
-  std::exit(1);
-}
-
-std::vector<std::uint32_t> Tokens(std::size_t count) {
-  std::mt19937 random(1);
-  std::vector<std::uint32_t> tokens(count);
-  for (std::uint32_t& token : tokens) token = random() % 150000;
-  return tokens;
-}
+using bench::Require;
 
 std::string TokenBody(std::size_t count, bool stream = false) {
   std::string body = R"({"model":"bench","max_tokens":16,)";
@@ -97,80 +81,6 @@ void BM_Parse48kBText(benchmark::State& state) {
 BENCHMARK(BM_ParseTinyTokens);
 BENCHMARK(BM_Parse12kTokens);
 BENCHMARK(BM_Parse48kBText);
-
-// Instances with a synchronized stream each, which hold from none to all of the long prompt.
-class Fleet {
- public:
-  explicit Fleet(const std::vector<std::string>& names) {
-    base::SetLogLevel(base::LogLevel::kWarning);
-    const auto tokens = Tokens(kLongPrompt);
-    const std::size_t blocks = tokens.size() / kBlock;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      model::InstanceRecord record;
-      record.id.name = names[i];
-      record.identity.incarnation_id = "x";
-      record.data_plane = model::DataPlane::kHttp;
-      manager_.Put(record);
-      Require(manager_.OnHeartbeat({{names[i]}, "x", model::LoadSample{1, 0.5}}).ok(), "heartbeat");
-      kv_index::StreamInfo info;
-      info.key = {{names[i]}, {0}};
-      info.block_size = kBlock;
-      info.identity.incarnation_id = "x";
-      auto ledger = std::move(index_.OpenStream(info, "new")).value();
-      std::vector<model::WireHash> hashes(blocks * (i + 1) / names.size());
-      for (std::size_t block = 0; block < hashes.size(); ++block) hashes[block] = {block + 1};
-      Require(ledger
-                  ->Store(model::Tier::kDevice, hashes, std::nullopt,
-                          std::span(tokens).first(hashes.size() * kBlock),
-                          kv_index::StreamLedger::Orphans::kRefuse)
-                  .ok(),
-              "store");
-      ledger->Synchronize({1});
-      ledgers_.push_back(std::move(ledger));
-    }
-  }
-  const kv_index::KvIndex& index() const { return index_; }
-  instances::InstanceManager& manager() { return manager_; }
-
- private:
-  class NoProbe final : public instances::HealthProbe {
-   public:
-    void Probe(const model::InstanceId& /*id*/, std::function<void(bool)> done) override {
-      done(true);
-    }
-  };
-  base::SystemClock clock_;
-  NoProbe probe_;
-  instances::InstanceManager manager_{{}, clock_, probe_};
-  kv_index::KvIndex index_{kv_index::Options{}};
-  std::vector<std::unique_ptr<kv_index::StreamLedger>> ledgers_;
-};
-
-// Candidates, match, choice and record of the long prompt; range(0): instances.
-void BM_Decide12kTokens(benchmark::State& state) {
-  std::vector<std::string> names;
-  for (int i = 0; i < state.range(0); ++i) names.push_back("10.0.0." + std::to_string(i) + ":8000");
-  Fleet fleet(names);
-  const auto policy = routing::MakeCacheAware({});
-  const auto tokens = Tokens(kLongPrompt);
-  CandidateTable table;
-  routing::Choice choice;
-  DecisionLog log(1000);
-  Decision decision;
-  decision.request_id = "0123456789abcdef0123456789abcdef";
-  decision.policy = policy->name();
-  decision.choice = &choice;
-  decision.table = &table;
-  for (auto _ : state) {
-    table.Build(fleet.manager().view(), &fleet.index(), true, {true, tokens}, {});
-    policy->Choose({table.candidates(), kLongPrompt}, choice);
-    Require(choice.primary >= 0 && table.PrefixTokens(static_cast<std::size_t>(choice.primary)) > 0,
-            "no choice");
-    benchmark::DoNotOptimize(log.Add(decision));
-    table.Clear();
-  }
-}
-BENCHMARK(BM_Decide12kTokens)->Arg(8)->Arg(128);
 
 void BM_ReadEvent(benchmark::State& state) {
   const std::string event =
