@@ -63,7 +63,7 @@ void ProxyCall::Begin() {
   exchange_->OnDisconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->OnClientGone();
   });
-  core_->calls.Enter(this, [weak = weak_from_this(), loop = &exchange_->loop()] {
+  core_->calls.Enter(exchange_->loop(), this, [weak = weak_from_this(), loop = &exchange_->loop()] {
     loop->Post([weak] {
       if (const auto self = weak.lock()) self->OnServiceStops();
     });
@@ -208,7 +208,7 @@ bool ProxyCall::Account(int status) {
   done_ = true;
   deadline_.reset();
   call_.reset();
-  core_->calls.Leave(this);
+  core_->calls.Leave(exchange_->loop(), this);
   in_flight_.End();
   GatewayMetrics& metrics = core_->metrics;
   metrics.CountRequest(route_, status);

@@ -1,0 +1,45 @@
+#include "gateway/live_calls.h"
+
+#include <utility>
+#include <vector>
+
+namespace xms::gateway {
+
+LiveCalls::List& LiveCalls::Of(const http::EventLoop& loop) {
+  const std::size_t first = std::hash<const http::EventLoop*>()(&loop) / alignof(List) % kLists;
+  for (std::size_t i = 0; i < kLists; ++i) {
+    List& list = lists_[(first + i) % kLists];
+    const http::EventLoop* owner = list.owner.load();
+    if (owner == nullptr && list.owner.compare_exchange_strong(owner, &loop)) return list;
+    if (owner == &loop) return list;
+  }
+  return lists_[first];
+}
+
+void LiveCalls::Enter(const http::EventLoop& loop, Key call, std::function<void()> end) {
+  List& list = Of(loop);
+  base::MutexLock lock(list.mu);
+  list.calls[call] = std::move(end);
+}
+
+void LiveCalls::Leave(const http::EventLoop& loop, Key call) {
+  List& list = Of(loop);
+  std::function<void()> dropped;  // outside the lock: it may own the call
+  base::MutexLock lock(list.mu);
+  const auto found = list.calls.find(call);
+  if (found == list.calls.end()) return;
+  dropped = std::move(found->second);
+  list.calls.erase(found);
+}
+
+void LiveCalls::EndAll() {
+  std::vector<std::function<void()>> ends;
+  for (List& list : lists_) {
+    base::MutexLock lock(list.mu);
+    for (auto& [call, end] : list.calls) ends.push_back(std::move(end));
+    list.calls.clear();
+  }
+  for (const auto& end : ends) end();
+}
+
+}  // namespace xms::gateway
