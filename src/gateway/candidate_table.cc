@@ -9,7 +9,7 @@ using routing::NoCredit;
 
 void CandidateTable::Build(std::shared_ptr<const instances::InstanceView> view,
                            const kv_index::KvIndex* index, bool wants_hits, const Prompt& prompt,
-                           std::span<const std::string> tried) {
+                           const Avoid& avoid) {
   Clear();
   view_ = std::move(view);
   if (wants_hits && index != nullptr && !prompt.tokens.empty()) {
@@ -19,7 +19,7 @@ void CandidateTable::Build(std::shared_ptr<const instances::InstanceView> view,
   }
   candidates_.reserve(view_->instances.size());
   for (const auto& instance : view_->instances) {
-    AddCandidate(*instance, prompt, wants_hits, tried);
+    AddCandidate(*instance, prompt, wants_hits, avoid);
     if (wants_hits && index == nullptr && candidates_.back().no_credit == NoCredit::kNoStream) {
       candidates_.back().no_credit = NoCredit::kDirectoryOff;
     }
@@ -46,19 +46,23 @@ std::uint32_t CandidateTable::PrefixTokens(std::size_t candidate) const {
 }
 
 void CandidateTable::AddCandidate(const instances::Instance& instance, const Prompt& prompt,
-                                  bool wants_hits, std::span<const std::string> tried) {
+                                  bool wants_hits, const Avoid& avoid) {
   routing::Candidate& candidate = candidates_.emplace_back();
   candidate.name = instance.record.id.name;
   candidate.role = instance.current_role;
   candidate.is_mix = instance.record.type == model::Role::kMix;
-  const bool was_tried = std::find(tried.begin(), tried.end(), candidate.name) != tried.end();
-  candidate.schedulable = instance.schedulable && !was_tried;
+  const auto is_in = [&candidate](std::span<const std::string> names) {
+    return std::find(names.begin(), names.end(), candidate.name) != names.end();
+  };
   std::string_view why_not;
-  if (was_tried) {
+  if (is_in(avoid.tried)) {
     why_not = "unreachable";
   } else if (!instance.schedulable) {
     why_not = instance.reason;
+  } else if (is_in(avoid.paused)) {
+    why_not = "recently unreachable";
   }
+  candidate.schedulable = instance.schedulable && why_not.empty();
   why_not_.push_back(why_not);
   candidate.has_load = instance.has_load;
   candidate.load = instance.load.sample;

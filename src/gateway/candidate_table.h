@@ -32,12 +32,18 @@ struct Prompt {
   std::span<const std::uint32_t> tokens;
 };
 
+// Instances that are not to be chosen, by name.
+struct Avoid {
+  std::span<const std::string> tried;   // by this request: "unreachable"
+  std::span<const std::string> paused;  // after others' attempts: "recently unreachable"
+};
+
 class CandidateTable {
  public:
   // `index` may be null: the directory is off. `wants_hits` false: nothing is matched, and only the
-  // prompt's own reasons are given. Instances named in `tried` are not schedulable.
+  // prompt's own reasons are given. Instances named in `avoid` are not schedulable.
   void Build(std::shared_ptr<const instances::InstanceView> view, const kv_index::KvIndex* index,
-             bool wants_hits, const Prompt& prompt, std::span<const std::string> tried);
+             bool wants_hits, const Prompt& prompt, const Avoid& avoid);
   void Clear();
 
   std::span<const routing::Candidate> candidates() const { return candidates_; }
@@ -50,7 +56,7 @@ class CandidateTable {
   using Slots = std::span<const kv_index::KvIndex::SlotEntry>;
 
   void AddCandidate(const instances::Instance& instance, const Prompt& prompt, bool wants_hits,
-                    std::span<const std::string> tried);
+                    const Avoid& avoid);
   routing::NoCredit Credit(const instances::Instance& instance, const Prompt& prompt,
                            std::span<const routing::RankHit>& ranks);
 

@@ -13,6 +13,7 @@
 #include "gateway/gateway_metrics.h"
 #include "gateway/live_calls.h"
 #include "gateway/request_id.h"
+#include "gateway/unreachable_memory.h"
 
 namespace xms::gateway {
 
@@ -32,6 +33,7 @@ struct Core {
   FailureLog failures;
   RequestIds ids;
   LiveCalls calls;
+  UnreachableMemory unreachable;
   std::atomic<std::uint32_t> models_cursor{0};  // whom /v1/models asks next
 };
 

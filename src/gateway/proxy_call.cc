@@ -115,6 +115,7 @@ void ProxyCall::OnHeaders(int status, const http::Headers& headers) {
   if (done_) return;
   answering_ = true;
   deadline_.reset();
+  core_->unreachable.OnReached(tried_.back());
   relay_.OnHeaders(status, headers);
 }
 
@@ -138,6 +139,11 @@ void ProxyCall::OnEnd() {
 void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
   if (done_) return;
   core_->metrics.engine_errors.Increment(StageName(stage));
+  if (stage == EngineStage::kNotSent) {
+    core_->unreachable.OnUnreachable(tried_.back(), core_->ports.clock->Now());
+  } else {
+    core_->unreachable.OnReached(tried_.back());
+  }
   const std::string line = core_->failures.Report(
       tried_.back(), base::StrCat(error.message, " (", StageName(stage), ")"));
   if (!line.empty()) base::LogWarning(line);

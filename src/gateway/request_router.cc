@@ -57,9 +57,15 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   const base::SteadyTime begin = core.ports.clock->Now();
   routing::Policy& policy = *core.ports.policy;
   const Prompt prompt{parsed_.tokenized, parsed_.tokens};
-  table_.Build(core.ports.instances->view(), core.ports.index, policy.wants_hits(), prompt, tried);
   const auto input_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
-  policy.Choose({table_.candidates(), input_tokens}, choice_);
+  ChooseReachable(core, [&] {
+    table_.Build(core.ports.instances->view(), core.ports.index, policy.wants_hits(), prompt,
+                 {tried, paused_});
+    policy.Choose({table_.candidates(), input_tokens}, choice_);
+    return choice_.primary < 0
+               ? std::string_view()
+               : table_.candidates()[static_cast<std::size_t>(choice_.primary)].name;
+  });
   out.tokenized = prompt.tokenized;
   // When nobody is left after attempts, the record of the last of them says more.
   if (choice_.primary >= 0 || tried.empty()) Record(core, request_id, prompt, out);
@@ -76,6 +82,20 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   }
   table_.Clear();
   return error;
+}
+
+template <typename Choose>
+void RequestRouter::ChooseReachable(Core& core, Choose choose) {
+  // Twice at most: another request may have claimed the one whose pause has just ended.
+  for (int round = 0; round < 2; ++round) {
+    const base::SteadyTime now = core.ports.clock->Now();
+    core.unreachable.Paused(now, paused_);
+    const std::string_view chosen = choose();
+    if (chosen.empty() ? paused_.empty() : core.unreachable.Claim(chosen, now)) return;
+    if (chosen.empty()) break;
+  }
+  paused_.clear();
+  choose();
 }
 
 void RequestRouter::Record(Core& core, const std::string& request_id, const Prompt& prompt,
@@ -137,22 +157,23 @@ GatewayError RequestRouter::NobodyLeft() const {
 std::optional<GatewayError> RequestRouter::RouteModels(Core& core,
                                                        std::span<const std::string> tried,
                                                        RoutedRequest& out) {
-  table_.Build(core.ports.instances->view(), nullptr, false, Prompt{}, tried);
-  std::size_t able = 0;
-  for (const routing::Candidate& candidate : table_.candidates())
-    able += candidate.schedulable ? 1 : 0;
+  std::string_view chosen;
+  ChooseReachable(core, [&] {
+    table_.Build(core.ports.instances->view(), nullptr, false, Prompt{}, {tried, paused_});
+    std::vector<std::string_view> able;
+    for (const routing::Candidate& candidate : table_.candidates()) {
+      if (candidate.schedulable) able.push_back(candidate.name);
+    }
+    chosen = able.empty() ? "" : able[core.models_cursor.fetch_add(1) % able.size()];
+    return chosen;
+  });
   std::optional<GatewayError> error;
-  if (able == 0) {
+  if (chosen.empty()) {
     choice_.scored.clear();
     choice_.reason = "not schedulable";
     error = NobodyLeft();
   } else {
-    std::size_t skip = core.models_cursor.fetch_add(1) % able;
-    for (const routing::Candidate& candidate : table_.candidates()) {
-      if (!candidate.schedulable || skip-- > 0) continue;
-      out.engine_request.instance = candidate.name;
-      break;
-    }
+    out.engine_request.instance = chosen;
   }
   table_.Clear();
   return error;

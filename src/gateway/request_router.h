@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gateway/candidate_table.h"
 #include "gateway/completion_request.h"
@@ -44,6 +45,10 @@ class RequestRouter {
                                               RoutedRequest& out);
   std::optional<GatewayError> RouteModels(Core& core, std::span<const std::string> tried,
                                           RoutedRequest& out);
+  // Lets `choose` (from a table without `tried` to an instance's name, "" when nobody is left)
+  // choose among those that do not pause, and only when nobody is left among all.
+  template <typename Choose>
+  void ChooseReachable(Core& core, Choose choose);
   void Record(Core& core, const std::string& request_id, const Prompt& prompt, RoutedRequest& out);
   GatewayError NobodyLeft() const;
 
@@ -51,6 +56,7 @@ class RequestRouter {
   CompletionRequest parsed_;
   CandidateTable table_;
   routing::Choice choice_;
+  std::vector<std::string> paused_;
 };
 
 }  // namespace xms::gateway

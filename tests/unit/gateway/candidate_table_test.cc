@@ -62,11 +62,13 @@ class GatewayCandidateTable : public ::testing::Test {
              const std::vector<std::string>& tried = {}) {
     auto view = std::make_shared<instances::InstanceView>();
     view->instances.assign(instances_.begin(), instances_.end());
-    table_.Build(view, index_on_ ? &index_ : nullptr, wants_hits, prompt, tried);
+    table_.Build(view, index_on_ ? &index_ : nullptr, wants_hits, prompt,
+                 {.tried = tried, .paused = paused_});
   }
   void Build() { Build({true, prompt_}); }
   NoCredit Why(std::size_t candidate = 0) { return table_.candidates()[candidate].no_credit; }
 
+  std::vector<std::string> paused_;
   kv_index::KvIndex index_{kv_index::Options{}};
   bool index_on_ = true;
   std::vector<std::uint32_t> prompt_ = [] {
@@ -230,6 +232,12 @@ TEST_F(GatewayCandidateTable, TriedInstancesAreNotSchedulable) {
   EXPECT_EQ(table_.WhyNot(0), "unreachable");
   EXPECT_FALSE(table_.candidates()[1].schedulable);
   EXPECT_EQ(table_.WhyNot(1), "suspect");
+  paused_ = {kA, kB};
+  Build();
+  EXPECT_FALSE(table_.candidates()[0].schedulable);
+  EXPECT_EQ(table_.WhyNot(0), "recently unreachable");
+  EXPECT_EQ(table_.WhyNot(1), "suspect");
+  paused_.clear();
   Build();
   EXPECT_TRUE(table_.candidates()[0].schedulable);
   EXPECT_EQ(table_.WhyNot(0), "");

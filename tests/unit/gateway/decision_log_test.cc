@@ -29,7 +29,7 @@ class GatewayDecisionLog : public ::testing::Test {
       instance->load.sample.waiting_requests_num = static_cast<double>(i);
       view->instances.push_back(instance);
     }
-    table_.Build(view, nullptr, false, {}, tried);
+    table_.Build(view, nullptr, false, {}, {.tried = tried, .paused = {}});
     choice_.primary = primary;
     choice_.reason = "because";
     choice_.cost = 0.25;

@@ -189,6 +189,72 @@ TEST_F(GatewayProxy, APlaneThatFailsAtOnceIsRepeatedToo) {
   EXPECT_EQ(gateway_->requests_in_flight(), 0u);
 }
 
+// An engine that swallows connection attempts costs its time-out; the next requests know.
+TEST_F(GatewayProxy, AnInstanceThatWasUnreachableIsLeftAloneForAWhile) {
+  Register(kA);
+  Register(kB);
+  Start();
+  const Client first = Complete();
+  const std::string gone = Engine(0).request().instance;
+  Engine(0).Fail(EngineStage::kNotSent);
+  Engine(1).AnswerJson(200, "{}");
+  for (std::size_t i = 2; i < 6; ++i) {
+    const Client client = Complete(R"({"prompt":"text"})");
+    ASSERT_EQ(plane_.calls.size(), i + 1);
+    EXPECT_NE(Engine(i).request().instance, gone);
+    const Json decision = Decision();
+    for (const Json& candidate : decision["candidates"]) {
+      EXPECT_EQ(candidate["no_credit_reason"],
+                candidate["name"] == gone ? "recently unreachable" : "not_tokenized");
+    }
+    Engine(i).AnswerJson(200, "{}");
+  }
+  // After the pause one request finds out, while the others still go elsewhere.
+  clock_.Advance(UnreachableMemory::kFirstPause);
+  std::size_t asked = 0;
+  for (std::size_t i = 6; i < 10; ++i) {
+    Complete();
+    asked += Engine(i).request().instance == gone ? 1 : 0;
+  }
+  EXPECT_EQ(asked, 1u);
+  for (std::size_t i = 6; i < 10; ++i) Engine(i).AnswerJson(200, "{}");
+  // It answered: the rotation has it again.
+  asked = 0;
+  for (std::size_t i = 10; i < 14; ++i) {
+    Complete();
+    asked += Engine(i).request().instance == gone ? 1 : 0;
+    Engine(i).AnswerJson(200, "{}");
+  }
+  EXPECT_EQ(asked, 2u);
+}
+
+TEST_F(GatewayProxy, ARequestIsServedByAnInstanceThatPausesWhenThereIsNoOther) {
+  Register(kA);
+  Start();
+  const Client first = Complete();
+  Engine(0).Fail(EngineStage::kNotSent);
+  EXPECT_EQ(first->status, 502);
+  const Client second = Complete();
+  ASSERT_EQ(plane_.calls.size(), 2u);
+  Engine(1).AnswerJson(200, "{}");
+  EXPECT_EQ(second->status, 200);
+  EXPECT_EQ(Decision()["instance"], kA);
+}
+
+TEST_F(GatewayProxy, ModelsAreNotAskedFromAnInstanceThatPauses) {
+  Register(kA);
+  Register(kB);
+  Start();
+  Complete();
+  const std::string gone = Engine(0).request().instance;
+  Engine(0).Fail(EngineStage::kNotSent);
+  for (std::size_t i = 2; i < 6; ++i) {
+    Send(Request("GET", "/v1/models"));
+    ASSERT_EQ(plane_.calls.size(), i + 1);
+    EXPECT_NE(Engine(i).request().instance, gone);
+  }
+}
+
 TEST_F(GatewayProxy, EveryCandidateIsTriedOnceWhileThereIsTime) {
   for (int i = 1; i <= 9; ++i) Register("10.0.0." + std::to_string(i) + ":8000");
   Start();
