@@ -16,6 +16,7 @@
 #include "app/flags.h"
 #include "app/service.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/str_cat.h"
 #include "kv_directory/config.h"
 
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  base::LogInfo(base::RaiseOpenFileLimit().Describe());
 
   app::Service service(std::move(parsed->settings), std::move(directory),
                        std::move(parsed->warnings));

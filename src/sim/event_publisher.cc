@@ -22,6 +22,8 @@ namespace xms::sim {
 namespace {
 
 constexpr std::uint64_t kTerminator = std::numeric_limits<std::uint64_t>::max();
+// max_message_bytes of a service that was told nothing else.
+constexpr std::size_t kUsualMessageLimit = 8 << 20;
 constexpr int kHighWaterMark = 10'000;            // messages a subscriber
 constexpr std::int64_t kMaxIncomingBytes = 1024;  // subscriptions and requests are small
 
@@ -72,6 +74,7 @@ struct EventPublisher::Impl {
   void Run(const std::stop_token& stop);
   void ReadRequests();
   void Send(Message& message);
+  void NoteSize(std::size_t snapshot_bytes);
 
   const Options options;
   const std::function<void(SnapshotRequest)> on_request;
@@ -87,6 +90,7 @@ struct EventPublisher::Impl {
   std::vector<Message> queue XMS_GUARDED_BY(mu);
   std::atomic<std::size_t> requests{0};  // asked for and not yet answered
   std::atomic<std::uint64_t> dropped{0};
+  std::atomic<std::size_t> noted{0};  // size of the snapshot that was last said to be too large
   std::jthread thread;
 };
 
@@ -152,6 +156,17 @@ void EventPublisher::Impl::Send(Message& message) {
     dropped.fetch_add(1);
     base::LogWarning(base::StrCat("sim: event port ", event_port, ": ", error.what()));
   }
+}
+
+void EventPublisher::Impl::NoteSize(std::size_t snapshot_bytes) {
+  std::size_t last = noted.load();
+  if (snapshot_bytes <= kUsualMessageLimit || snapshot_bytes / 5 <= last / 4) return;
+  if (!noted.compare_exchange_strong(last, snapshot_bytes)) return;
+  base::LogWarning(base::StrCat("sim: event port ", event_port, ": a snapshot of ", snapshot_bytes,
+                                " bytes is over the ", kUsualMessageLimit,
+                                " that a service takes by default; raise max_message_bytes in its "
+                                "--kv_events_config_file to at least ",
+                                snapshot_bytes));
 }
 
 void EventPublisher::Impl::ReadRequests() {
@@ -224,6 +239,7 @@ void EventPublisher::Reply(SnapshotRequest request, std::uint64_t watermark,
   impl_->requests.fetch_sub(1);
   if (cut == Cut::kAll) return;
   if (cut == Cut::kPayload) payload.resize(payload.size() / 2);
+  impl_->NoteSize(payload.size() + sizeof watermark);
   std::vector<Message> messages;
   messages.push_back({{request.identity, "", BigEndian(watermark)}, std::move(payload), true});
   if (cut != Cut::kTerminator) {

@@ -11,6 +11,8 @@
 // Bounds      kMaxQueued messages wait for the thread; one that finds no place is dropped and counted, so that
 //             subscribers see a gap. kMaxRequests snapshots are asked for at a time; more are ignored. A
 //             slow subscriber loses messages at its high-water mark.
+// Snapshots   Of one that is larger than services take by default the log says so, and which of the
+//             service's settings to raise; again when it has grown by a quarter.
 // Failure     Open: kUnavailable naming the port that cannot be bound.
 // Proof       SimEventPublisher*, SimEngine*.
 #pragma once

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/open_files.h"
 #include "sim/fleet.h"
 #include "sim/options.h"
 
@@ -28,6 +30,7 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  xms::base::LogInfo(xms::base::RaiseOpenFileLimit().Describe());
 
   const xms::base::SystemClock clock;
   xms::sim::Fleet fleet(**std::move(parsed), clock);

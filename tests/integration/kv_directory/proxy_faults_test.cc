@@ -198,7 +198,9 @@ TEST_F(KVDirectoryFaults, SlowSnapshotsCostNoCreditThatIsProvenOtherwise) {
   ASSERT_TRUE(WaitNeverStale("two that came too late", [&] { return Reconciled("timeout") >= 2; }));
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
   Change();
-  ASSERT_TRUE(WaitTrue()) << "live batches go on";
+  ASSERT_TRUE(
+      WaitFor("live batches go on", [&] { return HitsOf("a", prompt_) == Expectation({16, 0}); }));
+  ASSERT_TRUE(WaitTrue());
   EXPECT_EQ(Recoveries(), 1);
 }
 
