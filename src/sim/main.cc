@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  xms::base::LogInfo(xms::base::RaiseOpenFileLimit().Describe());
+  const xms::base::OpenFileLimit files = xms::base::RaiseOpenFileLimit();
 
   const xms::base::SystemClock clock;
   xms::sim::Fleet fleet(**std::move(parsed), clock);
@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "xllm_engine_sim: %s\n", started.error().message.c_str());
     return started.error().code == xms::base::ErrorCode::kInvalidArgument ? 2 : 1;
   }
+  xms::base::LogInfo(files.Describe());
   std::printf("%s\n", fleet.DescriptionJson().c_str());
   std::fflush(stdout);
 

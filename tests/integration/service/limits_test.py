@@ -22,7 +22,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(program, argumen
     with subprocess.Popen([str(processes.default_bin_dir() / program), *arguments], stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True, preexec_fn=lower_soft_limit) as child:
         try:
-            line = child.stderr.readline()
+            line = next(line for line in child.stderr if "open files" in line)
             assert f"limit raised from 256 to {hard}" in line
             limits = Path(f"/proc/{child.pid}/limits").read_text(encoding="utf-8")
             row = next(line for line in limits.splitlines() if line.startswith("Max open files"))
