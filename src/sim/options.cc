@@ -72,12 +72,47 @@ Refusal ReadWord(std::string_view text, std::string_view only, std::string_view 
   return text == only ? "" : base::StrCat(only, ": ", why);
 }
 
-Refusal ReadMs(std::string_view text, std::chrono::milliseconds& out) {
+Refusal ReadSeconds(std::string_view text, std::chrono::milliseconds& out) {
   double seconds = 0;
   Refusal refusal = ReadNumber(text, seconds, 0.01, 60);
   out = std::chrono::milliseconds(std::lround(seconds * 1000));
   return refusal;
 }
+
+// Readers of integers, for the fleet's options and for what describes an engine.
+template <auto kMember, std::uint64_t kLow, std::uint64_t kHigh>
+Refusal OptionInteger(std::string_view text, State& state) {
+  return ReadInteger(text, state.options.*kMember, kLow, kHigh);
+}
+template <auto kMember, std::uint64_t kLow, std::uint64_t kHigh>
+Refusal EngineInteger(std::string_view text, EngineSpec& spec) {
+  return ReadInteger(text, spec.*kMember, kLow, kHigh);
+}
+template <Refusal (*kRead)(std::string_view, EngineSpec&)>
+Refusal EveryEngine(std::string_view text, State& state) {
+  return kRead(text, state.common);
+}
+
+// What engines may differ in: flags for all of them, and keys of --engine.
+constexpr auto kReadPort = EngineInteger<&EngineSpec::port, 1, 65535>;
+constexpr auto kReadDpSize = EngineInteger<&EngineSpec::dp_size, 1, 64>;
+constexpr auto kReadBlockSize = EngineInteger<&EngineSpec::block_size, 1, 65536>;
+constexpr auto kReadNumBlocks = EngineInteger<&EngineSpec::num_blocks, 2, 16777216>;
+constexpr auto kReadHostBlocks = EngineInteger<&EngineSpec::host_blocks, 0, 16777216>;
+constexpr auto kReadFirstSequence = EngineInteger<&EngineSpec::first_sequence, 0, 1>;
+
+struct EngineKey {
+  std::string_view name;
+  Refusal (*read)(std::string_view text, EngineSpec& spec);
+};
+constexpr EngineKey kEngineKeys[] = {
+    {"port", kReadPort},
+    {"dp_size", kReadDpSize},
+    {"block_size", kReadBlockSize},
+    {"num_blocks", kReadNumBlocks},
+    {"host_blocks", kReadHostBlocks},
+    {"first_sequence", kReadFirstSequence},
+};
 
 struct Flag {
   std::string_view name;
@@ -96,29 +131,22 @@ constexpr Flag kFleetFlags[] = {
      [](std::string_view text, State& s) { return ReadInteger(text, s.engines, 1, kMaxEngines); }},
     {"engine", "KEY=VALUE,…",
      "repeatable, for the first, second, … engine: port, dp_size, block_size, num_blocks, "
-     "host_blocks, "
-     "first_sequence in place of the flags of these names",
+     "host_blocks, first_sequence in place of the flags of these names",
      [](std::string_view text, State& s) {
        s.engine_texts.emplace_back(text);
        return Refusal();
      }},
     {"event_port_offset", "0",
      "event port of rank r = HTTP port + this + r; 0: chosen, and printed",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.event_port_offset, 0, 65535);
-     }},
+     OptionInteger<&FleetOptions::event_port_offset, 0, 65535>},
     {"replay_port_offset", "0", "likewise for the snapshot port",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.replay_port_offset, 0, 65535);
-     }},
+     OptionInteger<&FleetOptions::replay_port_offset, 0, 65535>},
     {"time_scale", "1", "simulated seconds a second",
      [](std::string_view text, State& s) {
        return ReadNumber(text, s.options.time_scale, 0.001, 10000);
      }},
     {"seed", "0", "of hashes and jitter; 0: another one each time",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.seed, 0, std::numeric_limits<std::uint64_t>::max());
-     }},
+     OptionInteger<&FleetOptions::seed, 0, std::numeric_limits<std::uint64_t>::max()>},
 };
 
 constexpr Flag kServiceFlags[] = {
@@ -144,7 +172,9 @@ constexpr Flag kServiceFlags[] = {
        return refusal;
      }},
     {"heart_beat_interval", "0.5", "seconds between two reports of load, on the simulated clock",
-     [](std::string_view text, State& s) { return ReadMs(text, s.options.heartbeat_interval); }},
+     [](std::string_view text, State& s) {
+       return ReadSeconds(text, s.options.heartbeat_interval);
+     }},
 };
 
 constexpr Flag kEngineFlags[] = {
@@ -152,50 +182,29 @@ constexpr Flag kEngineFlags[] = {
      [](std::string_view text, State& s) { return ReadHost(text, s.options.host); }},
     {"port", "0",
      "HTTP port of the first engine, the others behind its ranks; 0: chosen so that all ports of "
-     "the "
-     "fleet are free and outside the ephemeral range",
-     [](std::string_view text, State& s) { return ReadInteger(text, s.options.port, 0, 65535); }},
-    {"dp_size", "1", "data-parallel ranks",
-     [](std::string_view text, State& s) { return ReadInteger(text, s.common.dp_size, 1, 64); }},
-    {"block_size", "128", "tokens a block",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.common.block_size, 1, 65536);
-     }},
-    {"num_blocks", "3072", "Device blocks a rank",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.common.num_blocks, 2, 16777216);
-     }},
-    {"host_blocks", "0", "Host blocks a rank; 0: no Host tier",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.common.host_blocks, 0, 16777216);
-     }},
+     "the fleet are free and outside the ephemeral range",
+     OptionInteger<&FleetOptions::port, 0, 65535>},
+    {"dp_size", "1", "data-parallel ranks", EveryEngine<kReadDpSize>},
+    {"block_size", "128", "tokens a block", EveryEngine<kReadBlockSize>},
+    {"num_blocks", "3072", "Device blocks a rank", EveryEngine<kReadNumBlocks>},
+    {"host_blocks", "0", "Host blocks a rank; 0: no Host tier", EveryEngine<kReadHostBlocks>},
     {"max_tokens_per_batch", "10240", "tokens that one step computes at most",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.max_tokens_per_batch, 1, 16777216);
-     }},
+     OptionInteger<&FleetOptions::max_tokens_per_batch, 1, 16777216>},
     {"max_seqs_per_batch", "1024", "sequences that run together at most, a rank",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.max_seqs_per_batch, 1, 65536);
-     }},
+     OptionInteger<&FleetOptions::max_seqs_per_batch, 1, 65536>},
     {"max_concurrent_requests", "200", "more requests at one engine are answered by 429",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.max_concurrent_requests, 1, 1000000);
-     }},
+     OptionInteger<&FleetOptions::max_concurrent_requests, 1, 1000000>},
     {"model_id", "sim", "name in /v1/models, and of answers to requests that name none",
      [](std::string_view text, State& s) -> Refusal {
        s.options.model_id = text;
        return text.empty() ? "a name" : "";
      }},
     {"stream_interval", "1", "tokens in one streamed event",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.options.stream_interval, 1, 1000000);
-     }},
+     OptionInteger<&FleetOptions::stream_interval, 1, 1000000>},
     {"topic", "xllm-kv", "of the event messages",
      [](std::string_view text, State& s) { return ReadTopic(text, s.topic.emplace()); }},
     {"first_sequence", "1", "sequence of an engine's first event message",
-     [](std::string_view text, State& s) {
-       return ReadInteger(text, s.common.first_sequence, 0, 1);
-     }},
+     EveryEngine<kReadFirstSequence>},
     {"kv_events_config", "JSON",
      R"({"publisher":"zmq","endpoint":"tcp://*:18000","replay_endpoint":"tcp://*:38000","topic":"xllm-kv"}: )"
      "endpoints of the first engine's rank 0, from which with --port the offsets follow",
@@ -248,24 +257,13 @@ base::Status ReadEngine(const std::string& text, EngineSpec& spec) {
     const std::string_view key = pair.substr(0, equals);
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : pair.substr(equals + 1);
-    Refusal refusal;
-    if (key == "port") {
-      refusal = ReadInteger(value, spec.port, 1, 65535);
-    } else if (key == "dp_size") {
-      refusal = ReadInteger(value, spec.dp_size, 1, 64);
-    } else if (key == "block_size") {
-      refusal = ReadInteger(value, spec.block_size, 1, 65536);
-    } else if (key == "num_blocks") {
-      refusal = ReadInteger(value, spec.num_blocks, 2, 16777216);
-    } else if (key == "host_blocks") {
-      refusal = ReadInteger(value, spec.host_blocks, 0, 16777216);
-    } else if (key == "first_sequence") {
-      refusal = ReadInteger(value, spec.first_sequence, 0, 1);
-    } else {
+    const auto known = std::ranges::find(kEngineKeys, key, &EngineKey::name);
+    if (known == std::end(kEngineKeys)) {
       return Refused(flag, base::StrCat("port, dp_size, block_size, num_blocks, host_blocks or "
                                         "first_sequence, not \"",
                                         key, "\""));
     }
+    const Refusal refusal = known->read(value, spec);
     if (!refusal.empty()) return Refused(base::StrCat(flag, ": ", key), refusal);
   }
   return base::Ok();
@@ -426,10 +424,9 @@ base::Result<std::optional<FleetOptions>> ParseCommandLine(
 std::string HelpText() {
   std::string text =
       "xllm_engine_sim: a fleet of simulated xLLM engines in one process.\n"
-      "Prints one line of JSON with the engines' ports once all of them are open, then serves "
-      "until\n"
-      "SIGINT or SIGTERM. Exit status: 0 after a signal, 2 for a wrong flag, 1 when it cannot "
-      "run.\n";
+      "Prints one line of JSON with the engines' ports once all of them are open, then serves\n"
+      "until SIGINT or SIGTERM. Exit status: 0 after a signal, 2 for a wrong flag, 1 when it\n"
+      "cannot run.\n";
   for (const Group& group : kGroups) {
     base::StrAppend(text, "\n", group.title, ":\n");
     for (const Flag& flag : group.flags) {

@@ -2,7 +2,8 @@
 //
 // Place       main.cc parses, Fleet obeys. nlohmann/json stays inside options.cc.
 // Threads     Pure; any thread.
-// Failure     One sentence naming flag, value and what is allowed: "--dp_size=0: expected an integer from 1 to 64".
+// Failure     One sentence naming flag, value and what is allowed: "--dp_size=0: expected an integer
+//             from 1 to 64".
 // Proof       SimOptions*.
 #pragma once
 
@@ -49,8 +50,8 @@ struct FleetOptions {
   std::chrono::milliseconds registration_ttl{15000};
   std::chrono::milliseconds heartbeat_interval{500};  // simulated
 
-  // On the clock outside: as often as an engine of that speed would report, but not more than 100 times a
-  // second and never less often than the flag says.
+  // On the clock outside: as often as an engine of that speed would report, but not more than 100
+  // times a second and never less often than the flag says.
   std::chrono::milliseconds HeartbeatPeriod() const;
 };
 
