@@ -31,6 +31,7 @@ enum class EngineStage : std::uint8_t {
 };
 
 struct EngineHandlers {
+  // As the engine sent them: which of them go further is the gateway's to say.
   std::function<void(int status, http::Headers headers)> on_headers;
   // `resume` asks for the next bytes; the engine is not read before.
   std::function<void(std::string chunk, std::function<void()> resume)> on_body;

@@ -96,16 +96,12 @@ std::shared_ptr<gateway::EngineCall> HttpPlane::Submit(http::EventLoop& loop,
                   {base::ErrorCode::kInvalidArgument,
                    base::StrCat("instance \"", request.instance, "\": not host:port")});
   }
-  request.request.headers = http::EndToEndHeaders(request.request.headers);
   request.request.headers.Set("Host", request.instance);
 
   http::CallOptions call_options;
   call_options.idle_timeout = impl_->options.idle_timeout;
   http::CallHandlers relayed;
-  relayed.on_headers = [on_headers = std::move(handlers.on_headers)](int status,
-                                                                     const http::Headers& headers) {
-    if (on_headers) on_headers(status, http::EndToEndHeaders(headers));
-  };
+  relayed.on_headers = std::move(handlers.on_headers);
   relayed.on_body = std::move(handlers.on_body);
   relayed.on_end = std::move(handlers.on_end);
   relayed.on_error = [on_error = std::move(handlers.on_error)](base::Error error,
