@@ -30,7 +30,7 @@ void P7_BytesPerResidency(benchmark::State& state) {
   for (auto _ : state) {
     std::vector<std::uint32_t> tokens(chain);
     std::vector<WireHash> hashes(chain);
-    const double before = ResidentBytes();
+    const double before = TrimmedResidentBytes();
     KvIndex index({});
     const Streams streams = OpenStreams(index, 128, 1);
     const auto begin = Clock::now();
@@ -53,7 +53,7 @@ void P7_BytesPerResidency(benchmark::State& state) {
     Require(result.slots[streams.slots[127]].device_hit_tokens == (blocks - 1) % chain + 1,
             "the last chain");
     const auto use = index.Memory();
-    state.counters["resident_bytes"] = (ResidentBytes() - before) / residencies;
+    state.counters["resident_bytes"] = (TrimmedResidentBytes() - before) / residencies;
     state.counters["view_bytes"] = static_cast<double>(use.view_bytes) / residencies;
     state.counters["ledger_bytes"] = static_cast<double>(use.ledger_bytes) / residencies;
   }

@@ -44,11 +44,15 @@ double CpuNanoseconds() {
 }
 
 double ResidentBytes() {
-  malloc_trim(0);
   std::ifstream statm("/proc/self/statm");
   double pages = 0;
   statm >> pages >> pages;
   return pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double TrimmedResidentBytes() {
+  malloc_trim(0);
+  return ResidentBytes();
 }
 
 void Pin(unsigned processor) {

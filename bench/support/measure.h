@@ -21,8 +21,10 @@ double Nanoseconds(Clock::duration time);
 // Of this thread; what a time would be if the machine had nothing else to do.
 double CpuNanoseconds();
 
-// Of this process, freed heap given back before.
+// Of this process.
 double ResidentBytes();
+// Freed heap is given back before.
+double TrimmedResidentBytes();
 
 // The calling thread stays on this processor, where there are several; so do threads made later.
 void Pin(unsigned processor);
