@@ -49,7 +49,8 @@ int ServeLines(const std::string& greeting, Answer&& answer) {
   std::cout << "ok " << greeting << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
     try {
-      std::cout << "ok " << answer(line) << std::endl;
+      const std::string said = answer(line);
+      std::cout << "ok " << said << std::endl;
     } catch (const std::exception& exception) {
       std::cout << "error " << exception.what() << " in: " << line << std::endl;
     }

@@ -66,6 +66,9 @@ struct LoadPublisher::Impl {
     std::uint64_t next_sequence = 1;
     std::uint64_t owed = 0;  // batches to publish at once
     Time next_batch{};
+    // The last snapshot's payloads, as long as nothing changes.
+    std::vector<std::string> parts;
+    std::uint64_t parts_until = 0;  // the next sequence when they were made
   };
   struct Request {
     Time due;
@@ -263,28 +266,36 @@ struct LoadPublisher::Impl {
   }
 
   void Answer(const Request& to) XMS_REQUIRES(mu) {
-    const Stream& stream = streams[to.stream];
-    const std::uint64_t watermark = stream.next_sequence - 1;
+    Stream& stream = streams[to.stream];
+    if (stream.parts_until != stream.next_sequence) MakeParts(to.stream);
+    statistics.snapshot_bytes = 0;
+    for (const std::string& payload : stream.parts) {
+      statistics.snapshot_bytes += payload.size();
+      Reply(to, stream.next_sequence - 1, payload);
+    }
+    Reply(to, kTerminator, "");
+    ++statistics.snapshots;
+  }
+
+  void MakeParts(std::size_t index) XMS_REQUIRES(mu) {
+    Stream& stream = streams[index];
+    stream.parts.clear();
+    stream.parts_until = stream.next_sequence;
     kv_events::KvBatch batch;
     batch.timestamp = 1760000000.25;
     // Hash and tokens take at most nine and five bytes.
     const std::size_t chain_bytes = options.chain * (9 + 5 * std::size_t{options.block_size}) + 128;
     const std::size_t chains_a_part = std::max<std::size_t>(1, options.part_bytes / chain_bytes);
-    statistics.snapshot_bytes = 0;
     for (std::uint64_t i = 0; i < stream.held.count || i == 0; ++i) {
       if (i < stream.held.count) {
-        AppendChain(batch, to.stream, stream.held.first + i, kv_events::EventKind::kStore);
+        AppendChain(batch, index, stream.held.first + i, kv_events::EventKind::kStore);
       }
       if (batch.events.size() < chains_a_part && i + 1 < stream.held.count) continue;
-      const std::string payload = Bytes(batch);
-      statistics.snapshot_bytes += payload.size();
-      Reply(to, watermark, payload);
+      stream.parts.push_back(Bytes(batch));
       batch.events.clear();
       batch.hashes.clear();
       batch.tokens.clear();
     }
-    Reply(to, kTerminator, "");
-    ++statistics.snapshots;
   }
 
   const Options options;
