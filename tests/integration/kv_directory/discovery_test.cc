@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/integration/kv_directory/directory_fixture.h"
+#include "tests/integration/kv_directory/discovered.h"
 
 namespace xms::kv_directory {
 namespace {
@@ -13,29 +14,6 @@ using testing::DiscoveredEngine;
 using testing::MakeEngine;
 using testing::MakePrompt;
 using testing::WaitFor;
-
-// Event ports come from the kernel's ephemeral range, so HTTP ports lie 2000 below it.
-constexpr std::uint32_t kEventOffset = 2000;
-constexpr std::uint32_t kReplayOffset = 2500;
-
-SourceInstance InstanceOf(const DiscoveredEngine& engine, const std::string& incarnation,
-                          std::uint64_t registered_ms = 0) {
-  SourceInstance instance;
-  instance.record.id.name = engine.name();
-  instance.record.dp_size = static_cast<std::int32_t>(engine.ranks.size());
-  instance.record.identity = {incarnation, registered_ms};
-  return instance;
-}
-
-DirectoryConfig DiscoveryOf(std::chrono::milliseconds refresh = milliseconds(50)) {
-  DirectoryConfig config;
-  config.discovery = DiscoveryConfig{.block_size = 4,
-                                     .topic = "xllm-kv",
-                                     .event_port_offset = kEventOffset,
-                                     .replay_port_offset = kReplayOffset,
-                                     .refresh_interval = refresh};
-  return config;
-}
 
 // E1
 TEST_F(KVDirectory, EveryRankOfADiscoveredEngineGetsItsStream) {

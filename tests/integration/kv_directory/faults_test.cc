@@ -1,10 +1,9 @@
 // Faults over real TCP: credit goes at once, and comes back with the truth.
-#include <dirent.h>
-
 #include <string>
 #include <vector>
 
 #include "tests/integration/kv_directory/directory_fixture.h"
+#include "tests/support/process_usage.h"
 
 namespace xms::kv_directory {
 namespace {
@@ -14,15 +13,8 @@ using testing::BigEndian64;
 using testing::Frames;
 using testing::KvPublisher;
 using testing::MakePrompt;
+using testing::OpenFiles;
 using testing::WaitFor;
-
-std::size_t OpenFiles() {
-  DIR* const directory = opendir("/proc/self/fd");
-  std::size_t count = 0;
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
 
 TEST_F(KVDirectory, SkippedSequenceIsAGapAndIsRecovered) {
   KvPublisher publisher;
