@@ -197,6 +197,7 @@ base::Result<InstanceRecord> ParseInstanceJson(std::string_view name, std::strin
   std::string name_in_json;  // the one in the path or key wins, but it must be a name
   std::uint64_t type = 0;
   std::uint64_t dp_size = 0;
+  std::uint64_t kv_split_size = 0;  // peers' business, like the arrays
   const auto fields = {
       ReadString(object, "name", name_in_json),
       ReadString(object, "rpc_address", record.rpc_address),
@@ -205,6 +206,7 @@ base::Result<InstanceRecord> ParseInstanceJson(std::string_view name, std::strin
       ReadInteger(object, "register_ts_ms", std::numeric_limits<std::uint64_t>::max(),
                   record.identity.register_ts_ms),
       ReadInteger(object, "dp_size", kMaxDpSize, dp_size),
+      ReadInteger(object, "kv_split_size", std::numeric_limits<std::int32_t>::max(), kv_split_size),
       ReadString(object, "backend_type", record.backend_type),
   };
   for (const base::Status& field : fields) {
