@@ -6,7 +6,11 @@ import time
 
 
 class HttpError(Exception):
-    """The peer cannot be reached, or what it sent is not HTTP."""
+    """A request that failed. `kind` is one of few texts, for counting; the message says more."""
+
+    def __init__(self, kind, detail=""):
+        super().__init__(f"{kind}: {detail}" if detail else kind)
+        self.kind = kind
 
 
 class Answer:
@@ -20,6 +24,16 @@ class Answer:
         return json.loads(self.body)
 
 
+class CountingReader(asyncio.StreamReader):
+    """Knows whether anything came, also what nobody has read yet when the connection fails."""
+
+    received = 0
+
+    def feed_data(self, data):
+        self.received += len(data)
+        super().feed_data(data)
+
+
 class Client:
     """Requests to one host:port. Connections are kept and reused; one request a connection at a time."""
 
@@ -28,29 +42,40 @@ class Client:
         self._idle = []
 
     async def request(self, method, path, body=b"", headers=(), on_event=None):
-        """Returns the whole Answer. `on_event(bytes)` gets each SSE event as it comes; then body stays empty."""
+        """Returns the whole Answer, or raises HttpError. `on_event(bytes)` gets each SSE event as it comes; then
+        body stays empty."""
         while True:
             kept = bool(self._idle)
             reader, writer = self._idle.pop() if kept else await self._connect()
+            before = reader.received
+            reusable = False
             try:
                 answer, reusable = await self._exchange(reader, writer, method, path, body, headers, on_event)
-            except (OSError, asyncio.IncompleteReadError, HttpError) as error:
-                writer.close()
-                # A kept connection may have been closed by the peer in the meantime: nothing was answered.
-                if kept and isinstance(error, (OSError, asyncio.IncompleteReadError)):
+                return answer
+            except (OSError, asyncio.IncompleteReadError) as error:
+                # The peer may have closed a kept connection before the request reached it. Once a byte of an answer
+                # came it was received, and must not be sent again.
+                if kept and reader.received == before:
                     continue
-                raise HttpError(f"{method} http://{self._host}:{self._port}{path}: {error!r}") from None
-            if reusable:
-                self._idle.append((reader, writer))
-            else:
-                writer.close()
-            return answer
+                where = "before" if reader.received == before else "within"
+                raise HttpError(f"connection ended {where} the answer", str(error)) from None
+            except (asyncio.LimitOverrunError, ValueError, IndexError) as error:
+                raise HttpError("not HTTP", str(error)) from None
+            finally:
+                if reusable:
+                    self._idle.append((reader, writer))
+                else:
+                    writer.close()
 
     async def _connect(self):
+        loop = asyncio.get_running_loop()
+        reader = CountingReader(limit=1 << 20, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         try:
-            return await asyncio.open_connection(self._host, self._port, limit=1 << 20)
+            transport, _ = await loop.create_connection(lambda: protocol, self._host, self._port)
         except OSError as error:
-            raise HttpError(f"http://{self._host}:{self._port}: {error.strerror or error}") from None
+            raise HttpError("cannot connect", f"{self._host}:{self._port}: {error.strerror or error}") from None
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _exchange(self, reader, writer, method, path, body, headers, on_event):
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(body)}\r\n"
@@ -81,10 +106,10 @@ class Client:
 
     async def _body(self, reader, fields):
         if "chunked" in fields.get("transfer-encoding", "").lower():
-            while size := int((await reader.readline()).split(b";")[0], 16):
+            while size := int((await reader.readuntil(b"\n")).split(b";")[0], 16):
                 yield await reader.readexactly(size)
                 await reader.readexactly(2)
-            while (await reader.readline()).strip():
+            while (await reader.readuntil(b"\n")).strip():
                 pass  # trailers
         elif "content-length" in fields:
             if length := int(fields["content-length"]):

@@ -2,11 +2,15 @@
 
 Used by the demo, the trace replay and the integration tests, so that all of them start the product alike."""
 
+import asyncio
+import contextlib
+import ctypes
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -14,10 +18,76 @@ import urllib.request
 from pathlib import Path
 
 HOST = "127.0.0.1"
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PROGRAMS = ("xllm_master_serving", "xllm_engine_sim")
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
 
 
 class StartError(Exception):
     """A process could not be started; the text says which, why, and what to change."""
+
+
+class Interrupts:
+    """From its making on, the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt in the main thread. Later ones
+    are ignored: whoever signals a process group often signals its members too, and that must not cut the clean-up."""
+
+    def __init__(self):
+        self.number = None  # of the signal that came
+        self._cancel = None
+        for number in ENDING_SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number, _):
+        if self.number is not None:
+            return
+        self.number = number
+        if self._cancel is None:
+            raise KeyboardInterrupt
+        self._cancel()
+
+    def run(self, coroutine):
+        """asyncio.run(); the signal cancels the coroutine first."""
+        async def cancellable():
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            try:
+                return await coroutine
+            finally:
+                self._cancel = None
+        try:
+            return asyncio.run(cancellable())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+@contextlib.contextmanager
+def signals_held():
+    """What would end this process waits until the block is left."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def stdout_is_gone(program):
+    """After a BrokenPipeError: says so, and lets the interpreter end without a second one. Returns the status."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        print(f"{program}: nobody reads the output any more, so it ends", file=sys.stderr)
+    except OSError:  # the same pipe
+        os.dup2(nowhere, sys.stderr.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def check_programs(bin_dir):
+    for name in PROGRAMS:
+        path = Path(bin_dir) / name
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise StartError(f"no program {path}: build it with `make build`, or say where the programs are")
 
 
 def port_is_free(port):
@@ -53,13 +123,24 @@ def http_get(url, timeout=5.0):
 
 
 class Process:
-    """One child process in a session of its own, its output in a file."""
+    """One child process in a session of its own, its output in a file. It does not outlive this process, however
+    that ends."""
 
     def __init__(self, name, command, log_path):
         self.name, self.command, self.log_path = name, command, Path(log_path)
         self._log = open(log_path, "wb")
-        self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
+        parent = os.getpid()
+
+        def before_exec():
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # died before it could be watched
+                os._exit(1)
+            for number in ENDING_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+        with signals_held():
+            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT,
+                                           start_new_session=True, preexec_fn=before_exec)
 
     @property
     def pid(self):
@@ -97,6 +178,7 @@ class Fleet:
 
     def __init__(self, bin_dir, policy="CAR", http_port=0, rpc_port=0, service_flags=(), sim_flags=(),
                  block_size=128, event_port_offset=1000, replay_port_offset=2000, topic="xllm-kv"):
+        check_programs(bin_dir)
         self.bin_dir = Path(bin_dir)
         self.policy = policy
         self._want_http, self._want_rpc = http_port, rpc_port
@@ -190,8 +272,9 @@ class Fleet:
 
     def stop(self):
         """Ends the simulator first, so that it can deregister. Returns both statuses, None where not started."""
-        statuses = [process.stop() if process else None for process in (self.sim, self.service)]
-        self._folder.cleanup()
+        with signals_held():
+            statuses = [process.stop() if process else None for process in (self.sim, self.service)]
+            self._folder.cleanup()
         return statuses
 
 

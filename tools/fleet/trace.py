@@ -5,9 +5,12 @@ the last one possibly for fewer)."""
 
 import json
 import random
-from dataclasses import dataclass
+import reprlib
+from dataclasses import dataclass, replace
 
 TOKENS_PER_ID = 512
+MAX_TOKENS = 10_000_000  # of one prompt or answer; no model comes near it
+MAX_SPAN_MS = 30 * 24 * 3600 * 1000
 VOCABULARY = 150_000
 
 
@@ -23,16 +26,29 @@ class TraceError(Exception):
     """The trace cannot be used; the text names file, line and field."""
 
 
+# field -> (types, what is allowed, its check)
+_FIELDS = {
+    "timestamp": ((int, float), "a number from 0 to 1e18", lambda v: 0 <= v <= 1e18),
+    "input_length": ((int,), f"an integer from 1 to {MAX_TOKENS}", lambda v: 1 <= v <= MAX_TOKENS),
+    "output_length": ((int,), f"an integer from 0 to {MAX_TOKENS}", lambda v: 0 <= v <= MAX_TOKENS),
+    "hash_ids": ((list,), "an array of integers from 0",
+                 lambda v: all(type(i) is int and i >= 0 for i in v)),
+}
+
+
 def _parse_line(text, where):
     try:
         row = json.loads(text)
-        request = TraceRequest(float(row["timestamp"]), int(row["input_length"]), int(row["output_length"]),
-                               tuple(int(i) for i in row["hash_ids"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise TraceError(f"{where}: not a trace request ({error!r}); expected timestamp, input_length, "
-                         "output_length and hash_ids") from None
-    if request.input_length < 1 or request.output_length < 0 or request.timestamp_ms < 0:
-        raise TraceError(f"{where}: lengths and timestamp must not be negative, input_length at least 1")
+    except (ValueError, RecursionError):
+        raise TraceError(f"{where}: not JSON") from None
+    if not isinstance(row, dict):
+        raise TraceError(f"{where}: not a JSON object")
+    for field, (types, allowed, fits) in _FIELDS.items():
+        if field not in row:
+            raise TraceError(f"{where}: {field} is missing; expected {allowed}")
+        if type(row[field]) not in types or not fits(row[field]):
+            raise TraceError(f"{where}: {field}: {reprlib.repr(row[field])}: expected {allowed}")
+    request = TraceRequest(row["timestamp"], row["input_length"], row["output_length"], tuple(row["hash_ids"]))
     if len(request.hash_ids) * TOKENS_PER_ID < request.input_length:
         raise TraceError(f"{where}: {len(request.hash_ids)} hash_ids cover fewer than input_length "
                          f"{request.input_length} tokens at {TOKENS_PER_ID} each")
@@ -43,17 +59,24 @@ def read(path, limit):
     """The first `limit` requests of the file, timestamps counted from the first."""
     requests = []
     try:
-        with open(path, encoding="utf-8") as lines:
+        with open(path, "rb") as lines:
             for number, text in enumerate(lines, 1):
                 if len(requests) == limit:
                     break
-                if text.strip():
-                    requests.append(_parse_line(text, f"{path}:{number}"))
+                if not text.strip():
+                    continue
+                request = _parse_line(text, f"{path}:{number}")
+                start_ms = requests[0].timestamp_ms if requests else request.timestamp_ms
+                if abs(request.timestamp_ms - start_ms) > MAX_SPAN_MS:
+                    raise TraceError(f"{path}:{number}: timestamp: {request.timestamp_ms}: more than 30 days from the "
+                                     f"first one, {start_ms} (milliseconds)")
+                requests.append(request)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}") from None
     if not requests:
         raise TraceError(f"{path}: no requests in it")
-    return requests
+    start_ms = requests[0].timestamp_ms
+    return [replace(request, timestamp_ms=request.timestamp_ms - start_ms) for request in requests]
 
 
 def synthetic(limit, seed=1):
