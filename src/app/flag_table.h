@@ -22,8 +22,8 @@ struct Flag {
   // For numbers: both ends included.
   std::int64_t lowest = 0;
   std::int64_t highest = 0;
-  // What is wrong with the value beyond type and range, "" when nothing is; `allowed` then says what
-  // would do.
+  // What is wrong with the value beyond type and range, "" when nothing is; `allowed` then says
+  // what would do.
   std::string_view (*flaw)(const Settings&) = nullptr;
   std::string_view allowed;
   // Why giving it changes nothing; "" when it does change something.

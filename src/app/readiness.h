@@ -2,9 +2,9 @@
 //
 // Place       Driven by Service; knows neither sockets nor instances.
 // Threads     Externally synchronised.
-// Rules       Open as soon as an instance group can serve, but after a start wait up to `warmup` for the event
-//             streams to synchronize (then serve regardless). Close only after `linger` without a
-//             group, so that a flapping engine does not flap the port.
+// Rules       Open as soon as an instance group can serve, but after a start wait up to `warmup`
+//             for the event streams to synchronize (then serve regardless). Close only after
+//             `linger` without a group, so that a flapping engine does not flap the port.
 #pragma once
 
 #include <chrono>

@@ -48,7 +48,8 @@ std::unique_ptr<routing::Policy> MakePolicy(const Settings& settings) {
   return routing::MakeRoundRobin();
 }
 
-// −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for ever.
+// −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for
+// ever.
 milliseconds ConnectTimeout(const Settings& settings) {
   constexpr milliseconds kDefault{5000};
   return settings.connect_timeout_ms < 0 ? kDefault : milliseconds(settings.connect_timeout_ms);
@@ -238,7 +239,10 @@ base::Status Service::Impl::Start() {
     Wake();
   });
   if (directory_enabled) directory.Start();
-  control = std::jthread([this](const std::stop_token& stop) { Control(stop); });
+  control = std::jthread([this](const std::stop_token& stop) {
+    base::NameThisThread("xms-control");
+    Control(stop);
+  });
   return base::Ok();
 }
 
@@ -283,7 +287,8 @@ void Service::Impl::Stop() {
     base::MutexLock lock(mu);
     gate.Stopping();
   }
-  // First, so that it does not open the port again; leases and states stay as they are for the drain.
+  // First, so that it does not open the port again; leases and states stay as they are for the
+  // drain.
   if (control.joinable()) {
     control.request_stop();
     Wake();

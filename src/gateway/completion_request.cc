@@ -72,8 +72,8 @@ Problem BadToken(std::string_view where, std::size_t index, std::string_view why
 struct CompletionParser::Impl {
   internal::JsonReader reader;
   std::vector<std::uint32_t> tokens;
-  // The prompt's array was read ahead: `tokens` has its ids, `array_text` its text, and the document
-  // an empty array in its place.
+  // The prompt's array was read ahead: `tokens` has its ids, `array_text` its text, and the
+  // document an empty array in its place.
   bool read_ahead = false;
   std::string array_text;
   std::string shortened;

@@ -68,8 +68,8 @@ class Gateway {
   // RPC port: /health, /ready, /metrics, /v1/internal/heartbeat, /v1/internal/instances…,
   // /v1/internal/routing/decisions, /v1/internal/config.
   void HandleRpcPort(std::shared_ptr<http::Exchange> exchange);
-  // Asked when a request's headers are there, before its body is read: what an internal path without
-  // the right token is answered. Any loop.
+  // Asked when a request's headers are there, before its body is read: what an internal path
+  // without the right token is answered. Any loop.
   std::optional<http::Response> RefuseAtHeaders(const http::Request& request);
   // Answers which the HTTP server has to give by itself (413, 400, …). Any loop.
   http::Response AnswerRefusal(const http::Refusal& refusal);

@@ -8,7 +8,7 @@
 // Rules       Bytes are never changed. Lines are relayed whole, so that a stream which breaks off
 //             can be told from one that ends: the client has never seen half a line, and an error
 //             event can follow.
-// Proof       GatewayUsage*: every split position of a stream; fuzz/gateway/sse_stream_fuzz.cc.
+// Proof       GatewayUsage*: every split position of a stream; fuzz/gateway/gateway_sse_fuzz.cc.
 #pragma once
 
 #include <cstddef>

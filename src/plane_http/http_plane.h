@@ -1,9 +1,9 @@
-// HttpPlane: forwards requests to engines that speak OpenAI over HTTP, relays what they answer
-// untouched.
+// HttpPlane: forwards requests to engines that speak OpenAI over HTTP, and relays what they answer
+// as it comes, headers and all.
 //
 // Place       Made by app; used by gateway through EnginePlane.
 // Threads     Submit on any of the pool's loops; connections are pooled per loop, so a request and
-//             its answer stay on one thread.
+//             its answer stay on one thread. repeated_requests: any.
 // Ownership   Borrows the pool.
 // Failure     An instance name that is no host:port is kInvalidArgument at kNotSent.
 // Proof       PlaneHttp*.

@@ -2,9 +2,9 @@
 //
 // Place       Engine makes one for each accepted request.
 // Threads     Confined to the engine's event loop.
-// Form        Whole, or as server-sent events. Status and headers go out with the first token, so that a
-//             client's time to its first byte is the time to the first token. While a write is under way
-//             what comes is gathered, so one write is pending at a time.
+// Form        Whole, or as server-sent events. Status and headers go out with the first token, so
+//             that a client's time to its first byte is the time to the first token. While a write
+//             is under way what comes is gathered, so one write is pending at a time.
 // Ownership   Shared with the write under way. The exchange is let go with the last byte.
 #pragma once
 

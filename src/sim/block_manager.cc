@@ -33,7 +33,8 @@ const BlockManager::Entry* BlockManager::Find(const std::vector<ContentKey>& key
   const auto found = entries_.find(NameOf(keys[index]));
   if (found == entries_.end()) return nullptr;
   const Entry& entry = found->second;
-  // Names are 64 bits of a longer key: two contents may share one, and then only the first is cached.
+  // Names are 64 bits of a longer key: two contents may share one, and then only the first is
+  // cached.
   const bool same_parent =
       index == 0 ? !entry.has_parent : entry.has_parent && entry.parent == NameOf(keys[index - 1]);
   if (!same_parent || !std::ranges::equal(entry.tokens, BlockTokens(tokens, index))) return nullptr;
@@ -210,8 +211,8 @@ void BlockManager::Commit(HoldId id, std::span<const std::uint32_t> computed) {
   XMS_ASSERT(complete <= hold.slots.size());
   hold.committed = complete;
   ExtendKeys(hold.keys, computed, complete);
-  // From the start: a block that another sequence had cached, so that this one's copy stayed private, may
-  // have been evicted since, and a child must not be stored without its parent.
+  // From the start: a block that another sequence had cached, so that this one's copy stayed
+  // private, may have been evicted since, and a child must not be stored without its parent.
   std::vector<Entry*> used;
   for (std::size_t i = 0; i < complete; ++i) {
     if (Entry* entry = CommitBlock(hold, i, computed)) used.push_back(entry);

@@ -1,22 +1,28 @@
-// BlockManager: the KV blocks of one rank: who holds which, what stays cached, what goes when room is needed.
+// BlockManager: the KV blocks of one rank: who holds which, what stays cached, what goes when room
+// is needed.
 //
-// Place       RankScheduler owns one. Knows no clock, no socket and no request; sequences are HoldIds.
+// Place       RankScheduler owns one. Knows no clock, no socket and no request; sequences are
+//             HoldIds.
 // Threads     Externally synchronised.
-// Blocks      A Device block is free, held privately by one sequence (not yet computed, partly filled, or a
-//             second copy of a cached one), or cached: named by a wire hash, shared, and kept after
-//             its last user until the room is needed. A Host block is cached or reserved for a copy.
-// Eviction    Least recently used first, skipping blocks in use or being copied. Of one chain the last
-//             block is the oldest; a parent can leave before its child all the same, when the child's
-//             user holds a copy of its own of the parent.
-// Host tier   A cached block whose last user leaves is copied to Host and stays on Device until its room is
-//             needed. StartCopies/FinishCopies bracket the time that the copy takes. A hit on a block
-//             that is only on Host takes a Device block, which is filled by the next Commit.
-// Events      Every change of what is resident is recorded in order. When a store is recorded its parent
-//             is resident. Host copies are recorded as tokenless replicas.
-// Hashes      64 bits, chained over the prefix, seeded: two engines name the same content differently.
-// Failure     Admit and Grow change nothing when there is no room. Using a HoldId that is not held, or one
-//             twice, is a defect of the caller (asserted).
-// Cost        Admit, Commit: one hash per block; evictions and pins O(log cached blocks). Snapshot: O(n log n).
+// Blocks      A Device block is free, held privately by one sequence (not yet computed, partly
+//             filled, or a second copy of a cached one), or cached: named by a wire hash, shared,
+//             and kept after its last user until the room is needed. A Host block is cached or
+//             reserved for a copy.
+// Eviction    Least recently used first, skipping blocks in use or being copied. Of one chain the
+//             last block is the oldest; a parent can leave before its child all the same, when the
+//             child's user holds a copy of its own of the parent.
+// Host tier   A cached block whose last user leaves is copied to Host and stays on Device until its
+//             room is needed. StartCopies/FinishCopies bracket the time that the copy takes. A hit
+//             on a block that is only on Host takes a Device block, which is filled by the next
+//             Commit.
+// Events      Every change of what is resident is recorded in order. When a store is recorded its
+//             parent is resident. Host copies are recorded as tokenless replicas.
+// Hashes      64 bits, chained over the prefix, seeded: two engines name the same content
+//             differently.
+// Failure     Admit and Grow change nothing when there is no room. Using a HoldId that is not held,
+//             or one twice, is a defect of the caller (asserted).
+// Cost        Admit, Commit: one hash per block; evictions and pins O(log cached blocks). Snapshot:
+//             O(n log n).
 // Proof       SimBlockManager*, among them a random test against a naive model.
 #pragma once
 
@@ -61,17 +67,18 @@ class BlockManager {
   // Longest run of complete cached blocks at the start of `tokens`.
   PrefixHit LongestPrefix(std::span<const std::uint32_t> tokens) const;
 
-  // Takes the cached prefix of `tokens` (at least one token is left to compute) and room for the rest.
+  // Takes the cached prefix of `tokens` (at least one token is left to compute) and room for the
+  // rest.
   std::optional<PrefixHit> Admit(HoldId id, std::span<const std::uint32_t> tokens);
   // Makes room for `tokens` tokens in all.
   bool Grow(HoldId id, std::size_t tokens);
-  // `computed`: all tokens whose KV the sequence has now; its complete blocks become cached. Blocks that Admit
-  // took from Host count as loaded.
+  // `computed`: all tokens whose KV the sequence has now; its complete blocks become cached. Blocks
+  // that Admit took from Host count as loaded.
   void Commit(HoldId id, std::span<const std::uint32_t> computed);
   void Release(HoldId id);
 
-  // Copies to Host wait in order. Start marks up to `limit` of those waiting as running and returns how
-  // many; Finish completes all that run. At most one group runs at a time.
+  // Copies to Host wait in order. Start marks up to `limit` of those waiting as running and returns
+  // how many; Finish completes all that run. At most one group runs at a time.
   std::uint32_t StartCopies(std::uint32_t limit);
   void FinishCopies();
   std::size_t copies_waiting() const { return copies_waiting_.size(); }
@@ -80,8 +87,9 @@ class BlockManager {
   bool has_events() const { return !recorder_.empty(); }
   kv_events::KvBatch TakeEvents() { return recorder_.Take(); }
 
-  // Everything resident, parents first. Blocks on Host alone come with tokens; of those on both tiers the
-  // Host copies follow as replicas. A block whose parent has left is in it, naming that parent.
+  // Everything resident, parents first. Blocks on Host alone come with tokens; of those on both
+  // tiers the Host copies follow as replicas. A block whose parent has left is in it, naming that
+  // parent.
   kv_events::KvBatch Snapshot() const;
 
   struct Residents {
@@ -143,8 +151,8 @@ class BlockManager {
                   std::size_t count) const;
   Hold& HoldOf(HoldId id);
 
-  // An entry is listed in a tier's order exactly while it can be evicted from it. Every change of use is
-  // bracketed by Unlist and List.
+  // An entry is listed in a tier's order exactly while it can be evicted from it. Every change of
+  // use is bracketed by Unlist and List.
   void Unlist(Entry& entry);
   void List(Entry& entry);
   void Touch(Entry& entry);
@@ -155,7 +163,8 @@ class BlockManager {
   void EraseIfGone(Entry& entry);
   void PutOnDevice(Entry& entry);
   void PlanCopy(Entry& entry);
-  // Returns the cached block when another sequence had cached it first, so that this copy stays private.
+  // Returns the cached block when another sequence had cached it first, so that this copy stays
+  // private.
   Entry* CommitBlock(Hold& hold, std::size_t index, std::span<const std::uint32_t> tokens);
 
   BlockManagerOptions options_;

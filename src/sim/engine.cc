@@ -326,7 +326,8 @@ void Engine::Impl::AnswerSnapshot(std::uint64_t life, std::uint32_t rank,
     cut = stream.cut;
   }
   ++stream.snapshots;
-  // The last sequence included; before the first message of a stream that begins at 0 that is 2^64 − 1.
+  // The last sequence included; before the first message of a stream that begins at 0 that is 2^64
+  // − 1.
   stream.publisher->Reply(std::move(request), stream.next_sequence - 1, std::move(payload), cut);
   AfterCore();
 }

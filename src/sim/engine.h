@@ -1,13 +1,14 @@
 // Engine: one simulated xLLM engine with its ports: OpenAI HTTP, KV events, registration, faults.
 //
 // Place       Fleet starts several; tests start one.
-// Threads     Construction, Start, Stop and the accessors: the owner's thread. Everything else happens on the
-//             one loop of the pool: requests, simulated time, faults, registration. Publishers have
-//             threads of their own and post snapshot requests to the loop.
-// Time        Simulated time runs time_scale times as fast as the clock, from Start on, restarts included.
-//             A timer wakes the loop for the next thing that happens; being late costs nothing but lateness.
-// Life        Each life has an incarnation id, wire hashes and a sequence of its own. A restart by fault breaks
-//             off what is under way and keeps the HTTP port.
+// Threads     Construction, Start, Stop and the accessors: the owner's thread. Everything else
+//             happens on the one loop of the pool: requests, simulated time, faults, registration.
+//             Publishers have threads of their own and post snapshot requests to the loop.
+// Time        Simulated time runs time_scale times as fast as the clock, from Start on, restarts
+//             included. A timer wakes the loop for the next thing that happens; being late costs
+//             nothing but lateness.
+// Life        Each life has an incarnation id, wire hashes and a sequence of its own. A restart by
+//             fault breaks off what is under way and keeps the HTTP port.
 // Failure     Start: kUnavailable naming the port that cannot be opened; nothing stays open then.
 // Proof       SimEngine* over real sockets.
 #pragma once

@@ -2,10 +2,11 @@
 //
 // Place       Engine drives it from its event loop; tests drive it by hand.
 // Threads     Externally synchronised.
-// Ranks       A request goes to the rank with the most room, counting what its queue will take; equal ones
-//             take turns. Ranks step independently. Nobody outside chooses a rank.
-// Load        waiting: requests not yet admitted. cache usage: mean over ranks of the share of Device blocks
-//             in use, as xLLM reports it; cached blocks that nobody uses count as free.
+// Ranks       A request goes to the rank with the most room, counting what its queue will take;
+//             equal ones take turns. Ranks step independently. Nobody outside chooses a rank.
+// Load        waiting: requests not yet admitted. cache usage: mean over ranks of the share of
+//             Device blocks in use, as xLLM reports it; cached blocks that nobody uses count as
+//             free.
 // Failure     Submit: kInvalidArgument when the prompt cannot fit at all, kResourceExhausted over
 //             max_concurrent_requests. An answer that would not fit is shortened.
 // Proof       SimEngineCore*.

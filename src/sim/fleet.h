@@ -2,12 +2,12 @@
 //
 // Place       main.cc; tests.
 // Threads     The owner's thread. One event loop serves all engines.
-// Start       Opens every port of every engine before any of them registers. Without given ports it looks for a
-//             place for the whole fleet, probes all its ports together, and looks again when another
-//             process was faster.
+// Start       Opens every port of every engine before any of them registers. Without given ports it
+//             looks for a place for the whole fleet, probes all its ports together, and looks again
+//             when another process was faster.
 // Stop        Every engine is taken off the service's list, at most kFarewell long, then closed.
-// Failure     Start: kUnavailable naming the port and the flag that changes it, kInvalidArgument when the given
-//             ports cannot work; nothing stays open.
+// Failure     Start: kUnavailable naming the port and the flag that changes it, kInvalidArgument
+//             when the given ports cannot work; nothing stays open.
 // Proof       SimFleet*.
 #pragma once
 

@@ -238,10 +238,10 @@ std::string WholeAnswer(const AnswerHead& head, std::string_view text, const Usa
 }
 
 std::string RoleEvent(const AnswerHead& head, bool usage_follows) {
-  return Event(
-      head,
-      R"({"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})",
-      NoUsageYet(usage_follows));
+  return Event(head,
+               R"({"index":0,"delta":{"role":"assistant","content":""},)"
+               R"("logprobs":null,"finish_reason":null})",
+               NoUsageYet(usage_follows));
 }
 
 std::string TextEvent(const AnswerHead& head, std::string_view text, bool usage_follows) {

@@ -2,10 +2,10 @@
 //
 // Place       Engine. Knows no socket. simdjson stays inside openai.cc.
 // Threads     Pure functions; any thread.
-// Accepted    prompt: text, token ids, or a list of one of either. messages: text content, or parts of type
-//             text. Unknown members are ignored; known ones of a wrong type are errors.
-// Answers     One choice, which ends because of its length. `prompt_tokens_details.cached_tokens` says what the
-//             engine found cached.
+// Accepted    prompt: text, token ids, or a list of one of either. messages: text content, or parts
+//             of type text. Unknown members are ignored; known ones of a wrong type are errors.
+// Answers     One choice, which ends because of its length. `prompt_tokens_details.cached_tokens`
+//             says what the engine found cached.
 // Proof       SimOpenAi*.
 #pragma once
 
@@ -58,8 +58,8 @@ struct Usage {
 
 std::string WholeAnswer(const AnswerHead& head, std::string_view text, const Usage& usage);
 
-// Server-sent events, each ending in an empty line. With `usage_follows` every event but the last has
-// `"usage":null`.
+// Server-sent events, each ending in an empty line. With `usage_follows` every event but the last
+// has `"usage":null`.
 std::string RoleEvent(const AnswerHead& head, bool usage_follows);
 std::string TextEvent(const AnswerHead& head, std::string_view text, bool usage_follows);
 std::string EndEvent(const AnswerHead& head, bool usage_follows);

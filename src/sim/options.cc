@@ -206,7 +206,8 @@ constexpr Flag kEngineFlags[] = {
     {"first_sequence", "1", "sequence of an engine's first event message",
      EveryEngine<kReadFirstSequence>},
     {"kv_events_config", "JSON",
-     R"({"publisher":"zmq","endpoint":"tcp://*:18000","replay_endpoint":"tcp://*:38000","topic":"xllm-kv"}: )"
+     R"({"publisher":"zmq","endpoint":"tcp://*:18000","replay_endpoint":"tcp://*:38000",)"
+     R"("topic":"xllm-kv"}: )"
      "endpoints of the first engine's rank 0, from which with --port the offsets follow",
      [](std::string_view text, State& s) {
        s.kv_events_config = text;

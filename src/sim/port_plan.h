@@ -1,10 +1,12 @@
-// PortPlan: which port each rank of a fleet has, with one pair of offsets for all, as a service derives them.
+// PortPlan: which port each rank of a fleet has, with one pair of offsets for all, as a service
+// derives them.
 //
 // Place       Fleet. Planning is pure; probing opens sockets for a moment.
-// Rule        Rank r of an engine with HTTP port p: events at p + event_offset + r, snapshots at p +
-//             replay_offset + r. No port occurs twice, none is above 65535.
-// Ephemeral   Ports from which the kernel takes those of outgoing connections; any of them may be taken at any
-//             moment, so a base that the fleet chooses itself keeps all its ports outside.
+// Rule        Rank r of an engine with HTTP port p: events at p + event_offset + r, snapshots at p
+//             + replay_offset + r. No port occurs twice, none is above 65535.
+// Ephemeral   Ports from which the kernel takes those of outgoing connections; any of them may be
+//             taken at any moment, so a base that the fleet chooses itself keeps all its ports
+//             outside.
 // Proof       SimPortPlan*.
 #pragma once
 
@@ -42,8 +44,8 @@ struct PortRequest {
 // kInvalidArgument naming the two that meet, or the one above 65535.
 base::Result<PortPlan> PlanPorts(const PortRequest& request);
 
-// Bases that keep every port of the request away from the ephemeral ones: first those with all ports below, then
-// the others, each in an order that the seed decides. `request.base` is ignored.
+// Bases that keep every port of the request away from the ephemeral ones: first those with all
+// ports below, then the others, each in an order that the seed decides. `request.base` is ignored.
 std::vector<std::uint16_t> CandidateBases(const PortRequest& request, const PortRange& ephemeral,
                                           std::uint64_t seed);
 

@@ -58,7 +58,8 @@ void RankScheduler::Cancel(SimTime now, RequestId id) {
     running_.erase(run);
     StartCopies(now);
   }
-  // The room may be what the head of the queue waits for, when nothing else runs that would let it in.
+  // The room may be what the head of the queue waits for, when nothing else runs that would let it
+  // in.
   if (!step_end_) StartStep(now);
 }
 
@@ -89,8 +90,8 @@ void RankScheduler::StartStep(SimTime now) {
     const auto has_room = [&] {
       return i < running_.size() && blocks_.Grow(running_[i]->hold, running_[i]->tokens.size());
     };
-    // Without room it sits this step out while a copy is about to free some; else the youngest goes, in the end
-    // this one itself.
+    // Without room it sits this step out while a copy is about to free some; else the youngest
+    // goes, in the end this one itself.
     bool fits = has_room();
     while (!fits && i < running_.size() && !copies_end_) {
       Preempt();
@@ -135,7 +136,8 @@ void RankScheduler::FinishStep() {
     if (last) blocks_.Release(sequence->hold);
     return last;
   });
-  // First the events, so that whoever has seen an answer's end can expect its blocks to be announced.
+  // First the events, so that whoever has seen an answer's end can expect its blocks to be
+  // announced.
   FlushEvents();
   for (const TokenOutput& output : outputs) sink_.OnToken(output);
   StartCopies(now);

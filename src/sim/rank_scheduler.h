@@ -1,17 +1,20 @@
 // RankScheduler: what one rank computes when: queue, continuous batching, blocks, copies to Host.
 //
-// Place       EngineCore owns one per rank. Knows no socket and no clock: simulated time comes with each call.
+// Place       EngineCore owns one per rank. Knows no socket and no clock: simulated time comes with
+//             each call.
 // Threads     Externally synchronised.
-// Steps       The rank works in steps. A step computes one token for every running sequence and, with
-//             what is left of max_tokens_per_batch, prompts: those under way first, then waiting ones in
-//             order of arrival (chunked prefill). A waiting request is admitted when there are blocks for
-//             its whole prompt. When a running sequence needs a block and there is none, the youngest
-//             one goes back to the head of the queue and computes again later what it lost.
-// Time        Advance(now) plays everything that ended up to `now` at the time at which it ended, so a late
-//             call loses nothing. Calls must not go back in time.
-// Outputs     The sink is called from Submit, Cancel, Advance and FlushEvents; it must not call back.
-//             Events come in one batch per step or finished group of copies, in order.
-// Invariants  R1  a request gets tokens 0 … n−1 in order, the last marked, and nothing after Cancel.
+// Steps       The rank works in steps. A step computes one token for every running sequence and,
+//             with what is left of max_tokens_per_batch, prompts: those under way first, then
+//             waiting ones in order of arrival (chunked prefill). A waiting request is admitted
+//             when there are blocks for its whole prompt. When a running sequence needs a block and
+//             there is none, the youngest one goes back to the head of the queue and computes again
+//             later what it lost.
+// Time        Advance(now) plays everything that ended up to `now` at the time at which it ended,
+//             so a late call loses nothing. Calls must not go back in time.
+// Outputs     The sink is called from Submit, Cancel, Advance and FlushEvents; it must not call
+//             back. Events come in one batch per step or finished group of copies, in order.
+// Invariants  R1  a request gets tokens 0 … n−1 in order, the last marked, and nothing after
+//             Cancel.
 //             R2  with nothing running and nothing waiting no block is held, except by copies.
 // Proof       SimRankScheduler*.
 #pragma once
@@ -71,8 +74,8 @@ class RankScheduler {
   // When Advance has something to do next; nothing while idle.
   std::optional<SimTime> NextEvent() const;
 
-  // Hands what is recorded but not yet delivered to the sink: a snapshot taken now then agrees with the
-  // events delivered before it.
+  // Hands what is recorded but not yet delivered to the sink: a snapshot taken now then agrees with
+  // the events delivered before it.
   void FlushEvents();
 
   const BlockManager& blocks() const { return blocks_; }

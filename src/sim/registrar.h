@@ -2,11 +2,12 @@
 //
 // Place       Engine owns one when it has a service. Talks HTTP to the service's RPC port.
 // Threads     Confined to its event loop, construction and destruction included.
-// Life        PUT of the instance until it succeeds, again each third of the TTL (the keep-alive) and at once
-//             when a heartbeat is answered by 409 or 404. Heartbeats with load only while registered.
-//             Stop sends DELETE.
-// Failure     A service that is away or refuses is asked again with capped, jittered back-off, for ever; one log
-//             line per change. A heartbeat that fails is not repeated: the next one is due anyway.
+// Life        PUT of the instance until it succeeds, again each third of the TTL (the keep-alive)
+//             and at once when a heartbeat is answered by 409 or 404. Heartbeats with load only
+//             while registered. Stop sends DELETE.
+// Failure     A service that is away or refuses is asked again with capped, jittered back-off, for
+//             ever; one log line per change. A heartbeat that fails is not repeated: the next one
+//             is due anyway.
 // Proof       SimRegistrar*.
 #pragma once
 
@@ -45,7 +46,8 @@ class Registrar {
 
   // Registers again at once under another identity.
   void Restart(model::ProcessIdentity identity);
-  // No more registrations and heartbeats. `done` runs when the service has answered the DELETE, or cannot.
+  // No more registrations and heartbeats. `done` runs when the service has answered the DELETE, or
+  // cannot.
   void Stop(std::function<void()> done);
 
   bool registered() const { return registered_; }

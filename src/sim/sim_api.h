@@ -3,15 +3,16 @@
 // Place       Engine. nlohmann/json stays inside sim_api.cc.
 // Threads     Pure functions; any thread.
 // Faults      POST /sim/faults takes an object with any of
-//               "rank": n                  the faults below concern this rank only (default: all)
-//               "drop_next_messages": n    the next n live messages take a sequence and are not sent
-//               "cut_snapshots": n         the next n snapshot answers are cut …
-//               "cut": "terminator"        … before the terminator (default); "payload": half of it is
-//                                          missing; "all": nothing is sent
-//               "send_bytes": "c1ff"       these bytes as payload of the next sequence
-//               "restart": true            a new process in place: new incarnation, empty cache, sequence
-//                                          from its beginning, event ports closed and opened again,
-//                                          requests under way broken off; always the whole engine
+//               "rank": n                the faults below concern this rank only (default: all)
+//               "drop_next_messages": n  the next n live messages take a sequence, are not sent
+//               "cut_snapshots": n       the next n snapshot answers are cut …
+//               "cut": "terminator"      … before the terminator (default); "payload": half of it
+//                                        is missing; "all": nothing is sent
+//               "send_bytes": "c1ff"     these bytes as payload of the next sequence
+//               "restart": true          a new process in place: new incarnation, empty cache,
+//                                        sequence from its beginning, event ports closed and
+//                                        opened again, requests under way broken off; always the
+//                                        whole engine
 //             Unknown members and wrong values change nothing and are answered by 400.
 // Proof       SimApi*.
 #pragma once

@@ -1,11 +1,13 @@
 // The stand-ins for a tokenizer, a chat template and a model.
 //
 // Place       The engine's OpenAI endpoints and its scheduler. Pure; any thread.
-// Text        One token a byte, its id the byte's value. A chat is its messages one after the other, each with
-//             its role in front, and the assistant's role at the end: a conversation that goes on
-//             begins with all tokens of what was said before, answers included.
-// Answers     Letters and spaces that depend on the prompt and the position alone, so that every engine
-//             answers the same prompt alike and an answer's text becomes the same tokens again.
+// Text        One token a byte, its id the byte's value. A chat is its messages one after the
+//             other, each with its role in front, and the assistant's role at the end: a
+//             conversation that goes on begins with all tokens of what was said before, answers
+//             included.
+// Answers     Letters and spaces that depend on the prompt and the position alone, so that every
+//             engine answers the same prompt alike and an answer's text becomes the same tokens
+//             again.
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,11 @@
 //
 // Threads     Confined to the client's loop.
 // Ownership   The core owns calls in flight and idle connections; a call owns its connection and
-// keeps the
-//             core. Waits share what they wake, so that it lives until they are over. After
-//             ClientCall::Leave and ClientConnection::Close neither loop nor socket is touched.
+//             keeps the core. Waits share what they wake, so that it lives until they are over.
+//             After ClientCall::Leave and ClientConnection::Close neither loop nor socket is
+//             touched.
 // Invariants  A connection has a wait for readability pending except while its call holds reading
-// back;
-//             in the pool that wait tells that the peer has closed.
+//             back; in the pool that wait tells that the peer has closed.
 //             Callbacks run from the loop, never from inside Start, Cancel or resume.
 #pragma once
 

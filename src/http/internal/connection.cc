@@ -13,8 +13,8 @@ namespace {
 
 // Pipelined bytes that are taken while an answer is being made; then the client has to wait.
 constexpr std::size_t kMostPipelined = std::size_t{16} * 1024;
-// How often a client that has to wait is looked at. Its bytes in the kernel keep the socket readable,
-// so that no wait would tell its end.
+// How often a client that has to wait is looked at. Its bytes in the kernel keep the socket
+// readable, so that no wait would tell its end.
 constexpr std::chrono::milliseconds kEndCheck{100};
 // How long a client may take to read the last answer and close.
 constexpr std::chrono::seconds kLingerTime{5};
