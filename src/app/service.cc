@@ -239,10 +239,7 @@ base::Status Service::Impl::Start() {
     Wake();
   });
   if (directory_enabled) directory.Start();
-  control = std::jthread([this](const std::stop_token& stop) {
-    base::NameThisThread("xms-control");
-    Control(stop);
-  });
+  control = std::jthread([this](const std::stop_token& stop) { Control(stop); });
   return base::Ok();
 }
 
