@@ -1,7 +1,9 @@
 // ParseDirectoryConfig: any bytes.
 //
 // Holds       An error is one printable line. What is accepted keeps to every range that the
-//             configuration's table names, and its endpoints can be parsed again.
+//             configuration's table names, its endpoints can be parsed again, and another parser reads
+//             the same values; what is called no JSON is none to the other parser either.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -9,12 +11,14 @@
 #include <set>
 #include <string_view>
 
+#include "fuzz/second_opinion.h"
 #include "kv_directory/config.h"
 #include "kv_directory/discovery/endpoint.h"
 
 namespace {
 
 using namespace xms::kv_directory;
+using xms::fuzz::Opinion;
 
 void Check(bool condition, const char* what) {
   if (condition) return;
@@ -27,18 +31,47 @@ bool Within(T value, std::uint64_t low, std::uint64_t high) {
   return static_cast<std::uint64_t>(value) >= low && static_cast<std::uint64_t>(value) <= high;
 }
 
+// Every limit is what the other parser reads, or its default.
+void CheckLimits(const DirectoryConfig& config, const xms::fuzz::SecondOpinion& second) {
+  const Limits defaults;
+  const auto same = [&](const char* key, std::uint64_t value, std::uint64_t absent) {
+    Check(value == second.Unsigned(second.root(), key).value_or(absent), key);
+  };
+  const auto ms = [](std::chrono::milliseconds time) {
+    return static_cast<std::uint64_t>(time.count());
+  };
+  const Limits& limits = config.limits;
+  same("max_streams", limits.max_streams, defaults.max_streams);
+  same("max_blocks_per_stream", limits.max_blocks_per_stream, defaults.max_blocks_per_stream);
+  same("max_message_bytes", limits.max_message_bytes, defaults.max_message_bytes);
+  same("max_buffered_bytes", limits.max_buffered_bytes, defaults.max_buffered_bytes);
+  same("replay_timeout_ms", ms(limits.replay_timeout), ms(defaults.replay_timeout));
+  same("resync_interval_ms", ms(limits.resync_interval), ms(defaults.resync_interval));
+  same("max_snapshots_at_once", limits.max_snapshots_at_once, defaults.max_snapshots_at_once);
+  Check(Within(limits.max_snapshots_at_once, 1, 128), "max_snapshots_at_once");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto config = ParseDirectoryConfig({reinterpret_cast<const char*>(data), size});
+  static xms::fuzz::SecondOpinion second;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto config = ParseDirectoryConfig(text);
+  const Opinion opinion = second.Of(text);
   if (!config.ok()) {
     const std::string& message = config.error().message;
     Check(!message.empty(), "an error says something");
     for (const char c : message) {
       Check(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "an error is one printable line");
     }
+    if (message.find("not JSON: ") == 0) {
+      Check(opinion != Opinion::kJson, "what is called no JSON is none to others");
+    }
     return 0;
   }
+  Check(opinion == Opinion::kJson || opinion == Opinion::kNone,
+        "what is accepted is JSON to others");
+  if (opinion == Opinion::kJson) CheckLimits(*config, second);
   Check(!config->discovery || config->streams.empty(), "discovery or streams, never both");
   Check(Within(config->limits.max_streams, 1, 128), "max_streams");
   Check(Within(config->limits.max_blocks_per_stream, 1, 16777216), "max_blocks_per_stream");

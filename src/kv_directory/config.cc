@@ -126,6 +126,10 @@ class DuplicateKeys {
 };
 
 base::Result<json> ParseText(std::string_view text) {
+  // The parser would take it for the end of the text and not look at what follows.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return Error{ErrorCode::kInvalidArgument, StrCat("not JSON: a zero byte at byte ", zero + 1)};
+  }
   DuplicateKeys duplicates;
   json root;
   try {

@@ -180,6 +180,10 @@ base::Result<InstanceRecord> ParseInstanceJson(std::string_view name, std::strin
     }
     return true;
   };
+  // The parser would take a zero byte for the end of the text and not look at what follows.
+  if (const std::size_t zero = json.find('\0'); zero != std::string_view::npos) {
+    return Error{ErrorCode::kInvalidArgument, StrCat("instance: not JSON at byte ", zero + 1)};
+  }
   try {
     object = Json::parse(json, note_key);
   } catch (const Json::exception& exception) {

@@ -267,6 +267,12 @@ TEST(KVDirectoryConfig, BrokenJsonIsOneLineWithItsPlace) {
   }
 }
 
+TEST(KVDirectoryConfig, NothingHidesBehindAZeroByte) {
+  using namespace std::string_literals;
+  EXPECT_EQ(ErrorOf("{}\0{\"max_streams\":0}"s), "not JSON: a zero byte at byte 3");
+  EXPECT_EQ(ErrorOf("{}\0"s), "not JSON: a zero byte at byte 3");
+}
+
 TEST(KVDirectoryConfig, LoadNamesTheFile) {
   const std::string path =
       ::testing::TempDir() + "kv_directory_config_" + std::to_string(getpid()) + ".json";

@@ -160,6 +160,10 @@ TEST(ModelInstance, LongValuesAreCutInTheMessage) {
   EXPECT_LT(message.size(), 200u);
 }
 
+TEST(ModelInstance, NothingHidesBehindAZeroByte) {
+  EXPECT_EQ(ErrorOf(kName, std::string("{}\0x", 4)), "instance: not JSON at byte 3");
+}
+
 // Depth costs no stack: whoever may register may not bring the service down.
 TEST(ModelInstance, DeepNestingIsHarmless) {
   const std::string deep = std::string(200'000, '[');
