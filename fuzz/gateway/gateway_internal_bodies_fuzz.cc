@@ -18,7 +18,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   std::vector<std::uint32_t> tokens;
   if (!xms::gateway::ParseKvQuery(body, tokens).has_value()) {
-    const auto seen = nlohmann::json::parse(body);
+    nlohmann::json seen;
+    try {
+      seen = nlohmann::json::parse(body);
+    } catch (const nlohmann::json::out_of_range&) {
+      return 0;  // a number beyond a double, in a member that is ignored here
+    }
     if (seen["token_ids"].get<std::vector<std::uint32_t>>() != tokens) std::abort();
   }
   return 0;
