@@ -102,7 +102,8 @@ def test_a_restarted_engine_has_no_credit_before_its_own_snapshot(fleet):
 
 # H3
 def test_lost_messages_and_garbage_cost_one_stream_its_credit_only_until_the_snapshot(fleet):
-    for number, fault in enumerate([{"drop_next_messages": 1}, {"send_bytes": "c1"}]):
+    for number, fault in enumerate([{"drop_next_messages": 1, "cut_snapshots": 1},
+                                       {"send_bytes": "c1", "cut_snapshots": 1}]):
         shared = list(range(100_000 * (number + 1), 100_000 * (number + 1) + 8 * BLOCK))
         _, headers, _ = complete(fleet, shared)
         holder = decision(fleet, headers["x-request-id"])["instance"]
@@ -114,9 +115,18 @@ def test_lost_messages_and_garbage_cost_one_stream_its_credit_only_until_the_sna
             assert post(f"http://{holder}/v1/completions",
                         {"model": "sim", "prompt": shared + [extra] * BLOCK, "max_tokens": 1})[0] == 200
         longest = shared + [1] * BLOCK
-        processes.wait_for("the stream to be right again", lambda: (
-            matches(fleet, longest)[holder, 0]["reusable_prefix_tokens"] == len(longest)), 20)
-        assert all(m["synchronized"] for m in matches(fleet, []).values())
+
+        def synchronized():
+            """Of the holder; everybody else is, whenever one looks."""
+            answer = matches(fleet, longest)
+            assert len(answer) == 3
+            assert all(m["synchronized"] for (name, _), m in answer.items() if name != holder), answer
+            return answer[holder, 0]["synchronized"]
+        # The snapshots that would help are cut, so that there is time to look.
+        processes.wait_for("the fault to be noticed", lambda: not synchronized(), 20)
+        assert matches(fleet, longest)[holder, 0]["reusable_prefix_tokens"] == 0
+        processes.wait_for("the stream to be synchronized again", synchronized, 30)
+        assert matches(fleet, longest)[holder, 0]["reusable_prefix_tokens"] == len(longest)
     assert metric(fleet, "xms_kv_stream_gaps_total") >= 1
 
 
@@ -139,11 +149,35 @@ def test_requests_in_flight_are_zero_however_they_ended(fleet):
     processes.wait_for("the engine to have stopped working for a client that is gone", engines_idle, 10)
 
 
-def test_an_engine_process_that_dies_costs_no_request(fleet):
+def test_requests_after_an_engine_process_died_are_served_by_the_others(fleet):
+    tokens = list(range(50 * BLOCK))
+    _, headers, _ = complete(fleet, tokens)
+    holder = decision(fleet, headers["x-request-id"])["instance"]
+    second = processes.Process("second xllm_engine_sim", [*fleet.sim.command, "--engines=1"],
+                               fleet.sim.log_path.with_name("second.log"))
+    try:
+        def loads():
+            listed = get_json(f"{fleet.rpc_url}/v1/internal/instances")["instances"]
+            return [i["name"] for i in listed if i["schedulable"] and i["load"]]
+        processes.wait_for("the fourth engine", lambda: len(loads()) == 4, 20, second.check_alive)
+        alive, = set(loads()) - {engine["name"] for engine in fleet.engines}
+        fleet.sim.signal(signal.SIGKILL)
+        processes.wait_for("the end of the first three", lambda: fleet.sim.returncode() is not None, 10)
+        # At once: nothing but refused connections says that they are gone.
+        for _ in range(5):
+            status, headers, body = complete(fleet, tokens)
+            assert status == 200, body
+            last = decision(fleet, headers["x-request-id"])
+            assert last["instance"] == alive != holder
+    finally:
+        assert second.stop() == 0
+
+
+def test_when_every_engine_is_dead_requests_are_refused_until_one_is_back(fleet):
     tokens = list(range(50 * BLOCK))
     assert complete(fleet, tokens)[0] == 200
     fleet.sim.signal(signal.SIGKILL)
-    # Nobody is left: an honest error, and the service lives.
+
     def refused():
         try:
             return complete(fleet, tokens)[0] in (502, 503)
