@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/open_files.h"
 #include "base/str_cat.h"
+#include "base/thread_name.h"
 #include "kv_directory/config.h"
 
 namespace {
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
   base::LogInfo(base::StrCat("stopping on signal ", received));
   // Whoever asks twice does not want to wait.
   const std::jthread second([&](const std::stop_token& stopped) {
+    base::NameThisThread("xms-signal");
     constexpr timespec kLookAgain{0, 50'000'000};
     while (!stopped.stop_requested()) {
       if (sigtimedwait(&signals, nullptr, &kLookAgain) < 0) continue;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "base/thread_name.h"
 #include "gateway/gateway.h"
 #include "http/event_loop.h"
 #include "http/server.h"
@@ -239,7 +240,10 @@ base::Status Service::Impl::Start() {
     Wake();
   });
   if (directory_enabled) directory.Start();
-  control = std::jthread([this](const std::stop_token& stop) { Control(stop); });
+  control = std::jthread([this](const std::stop_token& stop) {
+    base::NameThisThread("xms-control");
+    Control(stop);
+  });
   return base::Ok();
 }
 

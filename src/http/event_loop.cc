@@ -1,17 +1,16 @@
 #include "http/event_loop.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 
+#include "base/str_cat.h"
+#include "base/thread_name.h"
 #include "http/internal/loop.h"
 
 namespace xms::http {
@@ -172,7 +171,7 @@ EventLoopPool::EventLoopPool(std::size_t threads) : impl_(std::make_unique<Impl>
     impl_->loops.push_back(std::make_shared<internal::LoopImpl>());
   for (std::size_t i = 0; i < count; ++i) {
     impl_->threads.emplace_back([loop = impl_->loops[i].get(), i] {
-      pthread_setname_np(pthread_self(), ("xms-loop-" + std::to_string(i)).c_str());
+      base::NameThisThread(base::StrCat("xms-http-", i));
       loop->Run();
     });
   }

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "base/thread_name.h"
 #include "kv_directory/recovery/stream_metrics.h"
 #include "kv_directory/streams/resolver.h"
 #include "kv_directory/streams/snapshot_gate.h"
@@ -136,7 +137,10 @@ struct Directory::Impl {
       stopping = false;
       planned = false;
     }
-    thread = std::jthread([this] { Refresh(); });
+    thread = std::jthread([this] {
+      base::NameThisThread("xms-plan");
+      Refresh();
+    });
   }
 
   void Stop() {

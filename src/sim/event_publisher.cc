@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "base/thread_name.h"
 
 namespace xms::sim {
 namespace {
@@ -221,7 +222,10 @@ base::Result<std::unique_ptr<EventPublisher>> EventPublisher::Open(
     Options options, std::function<void(SnapshotRequest)> on_request) {
   auto impl = std::make_unique<Impl>(std::move(options), std::move(on_request));
   if (auto bound = impl->Bind(); !bound.ok()) return std::move(bound).error();
-  impl->thread = std::jthread([raw = impl.get()](const std::stop_token& stop) { raw->Run(stop); });
+  impl->thread = std::jthread([raw = impl.get()](const std::stop_token& stop) {
+    base::NameThisThread(base::StrCat("sim-kv-", raw->event_port));
+    raw->Run(stop);
+  });
   return std::unique_ptr<EventPublisher>(new EventPublisher(std::move(impl)));
 }
 

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace xms::kv_directory {
 namespace {
 
@@ -53,6 +55,7 @@ std::shared_ptr<const Resolver::Lookup> Resolver::Find(const std::string& host,
 }
 
 void Resolver::Run(const std::string& host, Lookup& lookup) {
+  base::NameThisThread("xms-lookup");
   lookup.addresses_ = AskSystem(host, 0);
   std::vector<std::shared_ptr<Wakeup>> waiting;
   {

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/str_cat.h"
+#include "base/thread_name.h"
 #include "kv_directory/recovery/stream_machine.h"
 #include "kv_directory/streams/internal/link.h"
 #include "kv_directory/streams/internal/zmq.h"
@@ -219,6 +220,8 @@ void StreamThread::RequestStop() {
 }
 
 void StreamThread::Run(const std::stop_token& stop) {
+  // The event port tells the streams of a host apart.
+  base::NameThisThread(StrCat("xms-kv-", spec_.endpoint.substr(spec_.endpoint.rfind(':') + 1)));
   Loop(*this).Run(stop);
   // Here rather than by the owner, so that many streams that stop clear their bits side by side.
   ledger_.reset();

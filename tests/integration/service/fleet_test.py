@@ -1,15 +1,18 @@
 """The service with a simulated fleet: credit, its loss and its return, engines that come and go."""
 
 import json
+import re
 import signal
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from fleet import processes
 
 BLOCK = 16
+EVENT_OFFSET = 1000  # as Fleet starts both programs
 
 
 def post(url, body, headers=None):
@@ -208,6 +211,19 @@ def test_a_second_signal_ends_the_drain(fleet):
     assert b"the service is stopping" in told[-2000:], told[-2000:]
     assert fleet.service.stop(seconds=20) == 0
     assert "second signal" in fleet.service.output()
+
+
+def test_every_thread_has_the_name_that_the_documentation_lists(fleet):
+    documented = (Path(__file__).resolve().parents[3] / "docs" / "threading.md").read_text(encoding="utf-8")
+    names = re.findall(r"`((?:xms-|ZMQbg)[^`]*)`", documented.split("## Requests never wait")[0])
+    patterns = [re.compile(re.sub("<[^>]*>", "[0-9]+", name)) for name in names]
+    running = [(task / "comm").read_text().strip() for task in Path(f"/proc/{fleet.service.pid}/task").iterdir()]
+    unknown = [name for name in running if not any(p.fullmatch(name) for p in patterns) and name != "xllm_master_ser"]
+    assert unknown == [], running
+    ports = sorted(engine["port"] + EVENT_OFFSET for engine in fleet.engines)
+    assert sorted(name for name in running if name.startswith("xms-kv-")) == [f"xms-kv-{port}" for port in ports]
+    for there in ("xms-http-0", "xms-control", "xms-plan", "ZMQbg/IO/1", "ZMQbg/Reaper"):
+        assert there in running, running
 
 
 def test_both_processes_end_orderly(fleet):
