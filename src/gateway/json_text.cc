@@ -108,16 +108,6 @@ void AppendQuoted(std::string& out, std::string_view text) {
   AppendQuotedUtf8(out, ascii);
 }
 
-void AppendDouble(std::string& out, double value) {
-  if (!std::isfinite(value)) {
-    out += "null";
-    return;
-  }
-  const std::size_t begin = out.size();
-  AppendChars(out, value);
-  if (out.find_first_of(".e", begin) == std::string::npos) out += ".0";
-}
-
 void AppendNumber(std::string& out, double value) {
   if (!std::isfinite(value)) {
     out += "null";

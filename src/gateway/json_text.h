@@ -16,10 +16,8 @@ void AppendQuotedUtf8(std::string& out, std::string_view text);
 // The same for text of any origin: where it is not valid UTF-8, bytes beyond ASCII become '?'.
 void AppendQuoted(std::string& out, std::string_view text);
 
-// The shortest text that reads back to the same double and is still a fraction to a reader that
-// tells 1.0 from 1. Not finite: null, since JSON has no word for it.
-void AppendDouble(std::string& out, double value);
-// The same for values where 3 is better to read than 3.0.
+// The shortest text that reads back to the same double. Not finite: null, since JSON has no word
+// for it.
 void AppendNumber(std::string& out, double value);
 void AppendUnsigned(std::string& out, std::uint64_t value);
 void AppendSigned(std::string& out, std::int64_t value);
