@@ -28,7 +28,8 @@ std::uint64_t Mix(std::uint64_t x) {
 }
 
 std::uint64_t DigestOf(model::WireHash wire, internal::Tiers tier) {
-  return Mix(wire.value + tier * 0x9E3779B97F4A7C15u);
+  // Mixed first: hashes in steps of a constant would meet those of another tier.
+  return Mix(Mix(wire.value) + tier);
 }
 
 }  // namespace

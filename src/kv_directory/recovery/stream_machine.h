@@ -14,8 +14,9 @@
 // Failure     Every fault ends in "unsynchronized, trying again" with the reason in the ledger's
 //             error; the reason named first stays, what stands in the way now follows it (D3).
 // Source      Requirements D2 to D10; docs and design call this "a stream's life".
-// Proof       KVDirectoryMachine*, KVDirectoryHistory* (random histories against the publisher's
-//             truth), KVDirectory* over real sockets.
+// Proof       docs/correctness.md: KVDirectoryExplorer* (every order of faults to a depth),
+//             KVDirectoryHistory* (random ones), KVDirectoryMutants*; KVDirectoryMachine*, and
+//             KVDirectory* over real sockets.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,8 @@ enum class LossCause : std::uint8_t {
   kClosed,       // an established connection broke
   kOversize,     // an established connection ended by a message over the socket's limit, or garbage
 };
+
+struct MachineProbe;  // tests: a stream's state, for a memo of states
 
 class StreamMachine {
  public:
@@ -103,6 +106,8 @@ class StreamMachine {
   bool last_exchange_timed_out() const { return last_exchange_timed_out_; }
 
  private:
+  friend struct MachineProbe;
+
   enum class Phase : std::uint8_t {
     kIdle,
     kBroken,  // the connection broke; waits to hear why

@@ -87,7 +87,6 @@ void StreamMachine::FinishRecovery(SteadyTime now) {
     SnapshotIsStale(now);
     return;
   }
-  zero_may_come_ = next == 1 && snapshot_.IsEmpty();
   ExchangeOutcome outcome = ExchangeOutcome::kDamaged;
   std::string error = CheckBuffer(next, outcome);
   if (error.empty()) {
@@ -123,7 +122,8 @@ bool StreamMachine::ApplySnapshot(StreamLedger::Orphans log_orphans, std::string
   }
   next_ = snapshot_.next();
   // Empty at watermark 0 may mean that nothing has been published yet (4.3).
-  snapshot_floor_ = std::max(snapshot_floor_, next_ == 1 && snapshot_.IsEmpty() ? 0 : next_);
+  zero_may_come_ = next_ == 1 && snapshot_.IsEmpty();
+  snapshot_floor_ = std::max(snapshot_floor_, zero_may_come_ ? 0 : next_);
   // What a full batch (D5) undoes need not be applied, nor the parents in it be known.
   std::uint64_t first_needed = 0;
   for (const BatchLog::Entry& entry : log_.entries()) {
