@@ -16,7 +16,7 @@ std::optional<base::SteadyTime> SnapshotGate::StartOf(const Ticket& ticket) cons
   return ticket.start_;
 }
 
-void SnapshotGate::Enter(Ticket& ticket, std::shared_ptr<Wakeup> wakeup, bool slow,
+void SnapshotGate::Enter(Ticket& ticket, std::shared_ptr<Wakeup> wakeup, Ticket::Stream stream,
                          base::SteadyTime now) {
   Wakeups wakeups;
   {
@@ -24,7 +24,7 @@ void SnapshotGate::Enter(Ticket& ticket, std::shared_ptr<Wakeup> wakeup, bool sl
     if (ticket.state_ != Ticket::State::kOut) return;
     latest_now_ = std::max(latest_now_, now);
     ticket.state_ = Ticket::State::kWaiting;
-    ticket.slow_ = slow;
+    ticket.stream_ = stream;
     ticket.wakeup_ = std::move(wakeup);
     waiting_.push_back(&ticket);
     wakeups = Grant();
@@ -44,7 +44,8 @@ void SnapshotGate::Leave(Ticket& ticket) {
         break;
       case Ticket::State::kGranted:
         --granted_;
-        if (ticket.slow_) --granted_slow_;
+        if (ticket.stream_.slow) --granted_slow_;
+        if (ticket.stream_.credited) --granted_credited_;
         break;
     }
     ticket.wakeup_.reset();
@@ -55,23 +56,35 @@ void SnapshotGate::Leave(Ticket& ticket) {
 
 SnapshotGate::Wakeups SnapshotGate::Grant() {
   Wakeups wakeups;
-  const std::size_t most_slow = std::max<std::size_t>(1, options_.at_once / 2);
-  for (auto next = waiting_.begin(); next != waiting_.end() && granted_ < options_.at_once;) {
-    Ticket& ticket = **next;
-    if (ticket.slow_ && granted_slow_ >= most_slow) {
-      ++next;
-      continue;
-    }
-    next = waiting_.erase(next);
-    GrantOne(ticket);
-    wakeups.push_back(ticket.wakeup_);
+  while (granted_ < options_.at_once) {
+    Ticket* const next = Choose();
+    if (next == nullptr) break;
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), next));
+    GrantOne(*next);
+    wakeups.push_back(next->wakeup_);
   }
   return wakeups;
 }
 
+SnapshotGate::Ticket* SnapshotGate::Choose() const {
+  const std::size_t most_slow = std::max<std::size_t>(1, options_.at_once / 2);
+  // The last place is a credited stream's if none has any, so that proofs are renewed even while many
+  // streams keep failing.
+  const bool credited_first =
+      options_.at_once > 1 && granted_ + 1 == options_.at_once && granted_credited_ == 0;
+  Ticket* next = nullptr;
+  for (Ticket* const ticket : waiting_) {
+    if (ticket->stream_.slow && granted_slow_ >= most_slow) continue;
+    if (ticket->stream_.credited == credited_first) return ticket;
+    if (next == nullptr) next = ticket;
+  }
+  return next;
+}
+
 void SnapshotGate::GrantOne(Ticket& ticket) {
   ++granted_;
-  if (ticket.slow_) ++granted_slow_;
+  if (ticket.stream_.slow) ++granted_slow_;
+  if (ticket.stream_.credited) ++granted_credited_;
   ticket.state_ = Ticket::State::kGranted;
   ticket.start_ = std::max(latest_now_, next_start_);
   next_start_ =

@@ -6,6 +6,7 @@
 // Ownership   Borrows nothing; keeps a waiter's Wakeup until its turn has come or it leaves.
 // Invariants  At most `at_once` tickets are granted, and at most half of those to streams whose last
 //             exchange was not answered: endpoints that hang cannot starve those which answer.
+//             Streams without credit go before those that only renew their proof, but for one place.
 //             Within a class it is first come, first served.
 // Failure     None. A ticket that is dropped gives its place back.
 #pragma once
@@ -40,9 +41,13 @@ class SnapshotGate {
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
 
-    // `wakeup` is signalled when the turn comes. `slow`: the last exchange was not answered.
-    void Enter(std::shared_ptr<Wakeup> wakeup, bool slow, base::SteadyTime now) {
-      gate_.Enter(*this, std::move(wakeup), slow, now);
+    struct Stream {
+      bool slow = false;      // its last exchange was not answered
+      bool credited = false;  // it is synchronized, and asks for a reconciliation
+    };
+    // `wakeup` is signalled when the turn comes.
+    void Enter(std::shared_ptr<Wakeup> wakeup, Stream stream, base::SteadyTime now) {
+      gate_.Enter(*this, std::move(wakeup), stream, now);
     }
     // When to ask; nothing while others are before it.
     std::optional<base::SteadyTime> start() const { return gate_.StartOf(*this); }
@@ -56,7 +61,7 @@ class SnapshotGate {
     SnapshotGate& gate_;
     // Guarded by the gate's mutex.
     State state_ = State::kOut;
-    bool slow_ = false;
+    Stream stream_;
     base::SteadyTime start_{};
     std::shared_ptr<Wakeup> wakeup_;
   };
@@ -69,11 +74,14 @@ class SnapshotGate {
  private:
   using Wakeups = std::vector<std::shared_ptr<Wakeup>>;
 
-  void Enter(Ticket& ticket, std::shared_ptr<Wakeup> wakeup, bool slow, base::SteadyTime now);
+  void Enter(Ticket& ticket, std::shared_ptr<Wakeup> wakeup, Ticket::Stream stream,
+             base::SteadyTime now);
   void Leave(Ticket& ticket);
   std::optional<base::SteadyTime> StartOf(const Ticket& ticket) const;
   // Whoever can go now is granted; their wakeups are to be signalled without the lock.
   Wakeups Grant() XMS_REQUIRES(mu_);
+  // Who is next; null when nobody may be.
+  Ticket* Choose() const XMS_REQUIRES(mu_);
   void GrantOne(Ticket& ticket) XMS_REQUIRES(mu_);
 
   const Options options_;
@@ -82,6 +90,7 @@ class SnapshotGate {
   std::deque<Ticket*> waiting_ XMS_GUARDED_BY(mu_);
   std::size_t granted_ XMS_GUARDED_BY(mu_) = 0;
   std::size_t granted_slow_ XMS_GUARDED_BY(mu_) = 0;
+  std::size_t granted_credited_ XMS_GUARDED_BY(mu_) = 0;
   base::SteadyTime next_start_ XMS_GUARDED_BY(mu_){};
   base::SteadyTime latest_now_ XMS_GUARDED_BY(mu_){};
 };

@@ -151,7 +151,9 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       if (event == Link::Event::kNone) break;
       if (event == Link::Event::kUp) {
         machine_.OnExchangeConnected();
-        ticket_.Enter(owner_.wakeup_, machine_.last_exchange_timed_out(), now);
+        ticket_.Enter(
+            owner_.wakeup_,
+            {.slow = machine_.last_exchange_timed_out(), .credited = machine_.synchronized()}, now);
       }
       if (event == Link::Event::kLost) {
         if (exchange_.cause() == LossCause::kUnreachable) ++exchange_address_;

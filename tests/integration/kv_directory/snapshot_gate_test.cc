@@ -38,7 +38,7 @@ class KVDirectorySnapshotGate : public ::testing::Test {
 // D11
 TEST_F(KVDirectorySnapshotGate, AtMostSoManyAreOnTheirWayAndOthersFollowInOrder) {
   auto streams = Streams(7);
-  for (auto& stream : streams) stream->ticket.Enter(stream->wakeup, false, now_);
+  for (auto& stream : streams) stream->ticket.Enter(stream->wakeup, {}, now_);
   EXPECT_EQ(gate_.granted(), 4u);
   for (int i = 0; i < 7; ++i) EXPECT_EQ(streams[i]->ticket.start().has_value(), i < 4) << i;
   EXPECT_FALSE(streams[4]->woken());
@@ -57,7 +57,7 @@ TEST_F(KVDirectorySnapshotGate, StartsAreSpacedAndNeverTheSame) {
   auto streams = Streams(4);
   std::vector<base::SteadyTime> starts;
   for (int round = 0; round < 25; ++round) {
-    for (auto& stream : streams) stream->ticket.Enter(stream->wakeup, false, now_);
+    for (auto& stream : streams) stream->ticket.Enter(stream->wakeup, {}, now_);
     for (auto& stream : streams) {
       starts.push_back(*stream->ticket.start());
       stream->ticket.Leave();
@@ -75,15 +75,40 @@ TEST_F(KVDirectorySnapshotGate, StartsAreSpacedAndNeverTheSame) {
 
 TEST_F(KVDirectorySnapshotGate, HangingEndpointsTakeHalfOfThePlacesAtMost) {
   auto slow = Streams(6);
-  for (auto& stream : slow) stream->ticket.Enter(stream->wakeup, true, now_);
+  for (auto& stream : slow) stream->ticket.Enter(stream->wakeup, {.slow = true}, now_);
   EXPECT_EQ(gate_.granted(), 2u);
   auto quick = Streams(3);
-  for (auto& stream : quick) stream->ticket.Enter(stream->wakeup, false, now_);
+  for (auto& stream : quick) stream->ticket.Enter(stream->wakeup, {}, now_);
   EXPECT_TRUE(quick[0]->ticket.start().has_value()) << "past the slow ones in the queue";
   EXPECT_TRUE(quick[1]->ticket.start().has_value());
   EXPECT_FALSE(quick[2]->ticket.start().has_value());
   slow[0]->ticket.Leave();
   EXPECT_TRUE(slow[2]->ticket.start().has_value()) << "first come, first served";
+}
+
+// D11: after a restart of the service, second snapshots do not hold up first ones.
+TEST_F(KVDirectorySnapshotGate, StreamsWithoutCreditGoFirstButForOnePlace) {
+  auto running = Streams(4);
+  for (auto& stream : running) stream->ticket.Enter(stream->wakeup, {}, now_);
+  auto credited = Streams(3);
+  for (auto& stream : credited) stream->ticket.Enter(stream->wakeup, {.credited = true}, now_);
+  auto recovering = Streams(4);
+  for (auto& stream : recovering) stream->ticket.Enter(stream->wakeup, {}, now_);
+  running[0]->ticket.Leave();
+  EXPECT_TRUE(credited[0]->ticket.start().has_value()) << "the last place, and none had any";
+  running[1]->ticket.Leave();
+  EXPECT_TRUE(recovering[0]->ticket.start().has_value());
+  running[2]->ticket.Leave();
+  EXPECT_TRUE(recovering[1]->ticket.start().has_value());
+  running[3]->ticket.Leave();
+  recovering[0]->ticket.Leave();
+  EXPECT_TRUE(recovering[2]->ticket.start().has_value());
+  EXPECT_TRUE(recovering[3]->ticket.start().has_value());
+  EXPECT_FALSE(credited[1]->ticket.start().has_value());
+  credited[0]->ticket.Leave();
+  EXPECT_TRUE(credited[1]->ticket.start().has_value());
+  recovering[1]->ticket.Leave();
+  EXPECT_TRUE(credited[2]->ticket.start().has_value()) << "nobody without credit waits";
 }
 
 }  // namespace
