@@ -9,10 +9,13 @@ import bench_results as results
 LARGE_DISTURBANCE = 10  # percent of a processor: above it, figures are not of a quiet machine
 MISSING = "not yet taken"
 
-CURVES = [  # file, benchmark, what grows, title
-    ("growth-blocks.svg", "GrowthBlocks/blocks:", "other blocks in the index", "100 blocks that 128 streams hold"),
-    ("growth-streams.svg", "GrowthStreams/streams:", "streams", "1,000 blocks that all of them hold"),
-    ("growth-prompt.svg", "GrowthPrompt/blocks:", "blocks of the prompt", "a prompt that 128 streams hold"),
+MATCH = ("µs", [("p50_us", "p50", "#1f77b4"), ("p99_us", "p99", "#d95f02")])
+STORE = ("ns", [("store_ns", "mean", "#1f77b4")])
+CURVES = [  # file, benchmark, what grows, title, unit and lines
+    ("growth-blocks.svg", "GrowthBlocks/blocks:", "other blocks in the index", "Match of 100 blocks that 128 streams hold", MATCH),
+    ("growth-streams.svg", "GrowthStreams/streams:", "streams", "Match of 1,000 blocks that all of them hold", MATCH),
+    ("growth-prompt.svg", "GrowthPrompt/blocks:", "blocks of the prompt", "Match of a prompt that 128 streams hold", MATCH),
+    ("growth-store.svg", "GrowthBlocks/blocks:", "blocks in the index", "Storing a block, keys nearly free", STORE),
 ]
 
 
@@ -101,10 +104,9 @@ def peers_table(peers):
 # --- curves
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 300, 64, 16, 36, 48
-LINES = [("p50_us", "p50", "#1f77b4"), ("p99_us", "p99", "#d95f02")]
 
 
-def curve_points(report, prefix):
+def curve_points(report, prefix, lines):
     """[(x, {counter: median})], ascending."""
     samples = results.Samples()
     for benchmark in report["benchmarks"]:
@@ -112,7 +114,8 @@ def curve_points(report, prefix):
     points = []
     for name in samples.by_name:
         if name.startswith(prefix):
-            points.append((int(name[len(prefix):]), {counter: results.summary(samples.values(name, counter))["value"] for counter, _, _ in LINES}))
+            medians = {counter: results.summary(samples.values(name, counter))["value"] for counter, _, _ in lines}
+            points.append((int(name[len(prefix):]), medians))
     return sorted(points)
 
 
@@ -127,9 +130,9 @@ def tick_label(value):
     return f"{value:g}"
 
 
-def draw(points, x_title, title):
+def draw(points, x_title, title, unit, lines):
     x_ticks = powers(points[0][0], points[-1][0])
-    every = [values[counter] for _, values in points for counter, _, _ in LINES]
+    every = [values[counter] for _, values in points for counter, _, _ in lines]
     y_ticks = powers(min(every), max(every))
 
     def scale(value, ticks, begin, end):
@@ -144,7 +147,7 @@ def draw(points, x_title, title):
 
     out = [f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {HEIGHT}' font-family='sans-serif' font-size='12'>",
            f"<rect width='{WIDTH}' height='{HEIGHT}' fill='white'/>",
-           f"<text x='{LEFT}' y='20' font-weight='bold'>Match of {title}</text>"]
+           f"<text x='{LEFT}' y='20' font-weight='bold'>{title}</text>"]
     for tick in x_ticks:
         x = at_x(tick)
         out.append(f"<path d='M{x:.1f} {TOP}V{HEIGHT - BOTTOM}' stroke='#ddd'/>"
@@ -154,8 +157,8 @@ def draw(points, x_title, title):
         out.append(f"<path d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}' stroke='#ddd'/>"
                    f"<text x='{LEFT - 6}' y='{y + 4:.1f}' text-anchor='end'>{tick_label(tick)}</text>")
     out.append(f"<text x='{(LEFT + WIDTH - RIGHT) / 2}' y='{HEIGHT - 10}' text-anchor='middle'>{x_title}</text>"
-               f"<text transform='translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)' text-anchor='middle'>µs</text>")
-    for i, (counter, label, colour) in enumerate(LINES):
+               f"<text transform='translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)' text-anchor='middle'>{unit}</text>")
+    for i, (counter, label, colour) in enumerate(lines):
         path = " ".join(f"{'M' if k == 0 else 'L'}{at_x(x):.1f} {at_y(values[counter]):.1f}" for k, (x, values) in enumerate(points))
         out.append(f"<path d='{path}' fill='none' stroke='{colour}' stroke-width='2'/>")
         out.extend(f"<circle cx='{at_x(x):.1f}' cy='{at_y(values[counter]):.1f}' r='2.5' fill='{colour}'/>" for x, values in points)
@@ -165,13 +168,13 @@ def draw(points, x_title, title):
 
 def write_curves(folder, report):
     text = ""
-    for file, prefix, x_title, title in CURVES:
-        points = curve_points(report, prefix)
+    for file, prefix, x_title, title, (unit, lines) in CURVES:
+        points = curve_points(report, prefix, lines)
         if len(points) < 2:
             text += f"{title}: {MISSING}.\n\n"
             continue
-        (folder / file).write_text(draw(points, x_title, title))
-        text += f"![Match of {title}, by {x_title}]({file})\n\n"
+        (folder / file).write_text(draw(points, x_title, title, unit, lines))
+        text += f"![{title}, by {x_title}]({file})\n\n"
     return text
 
 

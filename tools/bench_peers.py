@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -56,6 +57,9 @@ PAIRS = [
 ]
 
 
+OURS = results.Job("ours", "kv_index_bench", r"^P", 1)
+
+
 def find_driver(root):
     for shared in (os.environ.get("XMS_SHARED"), root.parent / "shared"):
         if shared and (pathlib.Path(shared) / "peer_bench" / "index_dynamo" / "Cargo.toml").exists():
@@ -91,25 +95,24 @@ def run(runner, root, out):
     program = build(driver, out / "peers")
     runner.environment["XMS_SHARED"] = str(driver.parent.parent)
     runner.environment.pop("XMS_BENCH_QUICK", None)  # the peer knows one size
-    programs = {job.pattern: job for job in results.JOBS}
-    cases = list(dict.fromkeys(pair.peer_case for pair in PAIRS))
+    wanted = [pair for pair in PAIRS if re.search(runner.arguments.regex, pair.id)]
+    cases = list(dict.fromkeys(pair.peer_case for pair in wanted))
     peer_values = {}
     rounds = runner.arguments.repetitions or (1 if runner.arguments.quick else ROUNDS)
     for turn in range(rounds):
         for case in cases:
             print(f"round {turn + 1} of {rounds}: {' '.join(case)}, then ours", file=sys.stderr, flush=True)
             lines = run_peer(program, case, str(trace), runner.environment)
-            pairs = [pair for pair in PAIRS if pair.peer_case == case]
+            pairs = [pair for pair in wanted if pair.peer_case == case]
             for pair in pairs:
                 if pair.peer_line not in lines:
                     sys.exit(f"tools/bench --peers: the driver printed no {pair.peer_line}")
                 peer_values.setdefault(pair, []).append(lines[pair.peer_line][pair.peer_field])
             for name in dict.fromkeys(pair.ours for pair in pairs):
-                job = next(job for job in programs.values() if job.program == "kv_index_bench" and job.pattern.startswith("^" + pairs[0].id))
-                runner.run(job, [name + "/iterations:1"], 1)
+                runner.run(OURS, [name + "/iterations:1"], 1)
     rows = []
     print(f"\n{'id':5}{'what':36}{'peer':>10}{'ours':>10} {'unit':5}{'ours is':>14}")
-    for pair in PAIRS:
+    for pair in wanted:
         peer = statistics.median(peer_values[pair])
         ours = statistics.median(runner.samples.values(pair.ours, pair.counter))
         better = ours / peer if pair.more_is_better else peer / ours

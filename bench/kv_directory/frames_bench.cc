@@ -11,6 +11,7 @@
 
 #include "bench/kv_directory/feed.h"
 #include "bench/kv_directory/memory_stream.h"
+#include "bench/support/allocations.h"
 #include "bench/support/measure.h"
 #include "bench/support/streams.h"
 #include "bench/support/trace_load.h"
@@ -101,12 +102,15 @@ void P5_FramesUnderEviction(benchmark::State& state) {
     };
     Pin(0);
     for (std::size_t i = 0; i < kChains; ++i) feed(i);
+    const std::uint64_t allocations_before = Allocations();
     const auto begin = Clock::now();
     const double cpu_begin = CpuNanoseconds();
     for (std::size_t i = 0; i < rounds * kChains; ++i) feed(i % kChains);
     const double cpu = CpuNanoseconds() - cpu_begin;
+    const std::uint64_t allocations = Allocations() - allocations_before;
     ReportRate(state, static_cast<double>(rounds * kChains * kStreams * kBatchBlocks),
                Nanoseconds(Clock::now() - begin), cpu);
+    state.counters["allocations"] = static_cast<double>(allocations);
     Unpin();
     MatchResult result;
     for (std::size_t s = 0; s < kStreams; ++s) {

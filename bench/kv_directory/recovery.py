@@ -74,7 +74,9 @@ def one_run(bin_dir, folder, config, load, streams):
                     rpc_url = f"http://{processes.HOST}:{words['rpc_port']}"
             time.sleep(0.005)
         half = None
+        files = 0
         while True:
+            files = max(files, len(os.listdir(f"/proc/{service.pid}/fd")))
             synchronized = metric(rpc_url, "xms_kv_streams_synchronized")
             if half is None and synchronized >= streams / 2:
                 half = time.monotonic() - start
@@ -85,7 +87,7 @@ def one_run(bin_dir, folder, config, load, streams):
         full = time.monotonic() - start
         cpu, resident, most = proc_numbers(service.pid)
         after = load.ask("statistics")
-        return {"half_s": half, "full_s": full, "cpu_s": cpu, "resident_mib": resident, "most_mib": most,
+        return {"half_s": half, "full_s": full, "cpu_s": cpu, "resident_mib": resident, "most_mib": most, "files": files,
                 "requests": after[2] - before[2], "most_at_once": after[4], "least_spacing_us": after[5],
                 "snapshot_mib": after[6] / 2**20}
     finally:
@@ -122,7 +124,7 @@ def main():
             if run > 0:
                 rows.append(row)
     load.stop()
-    for key in ("half_s", "full_s", "cpu_s", "resident_mib", "most_mib", "requests"):
+    for key in ("half_s", "full_s", "cpu_s", "resident_mib", "most_mib", "files", "requests"):
         values = [row[key] for row in rows]
         print(f"{key:13} median {statistics.median(values):.2f}  from {min(values):.2f} to {max(values):.2f}")
     print(f"snapshots asked for and not answered, at most: {rows[-1]['most_at_once']}")
