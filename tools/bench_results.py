@@ -84,7 +84,7 @@ METRICS = [
     Metric(P5, "sixteen_streams", "P5_FramesToVisible/streams:16", "M_blocks/s", 2, "M/s", "16 streams in turn, one core", True),
     Metric(P5, "under_eviction", "P5_FramesUnderEviction", "M_blocks/s", None, "M/s",
            "the same, as many blocks removed as stored", True),
-    Metric(P5, "allocations", "P5_FramesUnderEviction", "allocations", 0, "", "allocations meanwhile, 65,536 batches"),
+    Metric(P5, "allocations", "P5_FramesUnderEviction", "allocations", None, "", "allocations meanwhile, 65,536 batches"),
     Metric(P6, "M_blocks_per_s", "P6_SocketsToVisible/streams:8", "M_blocks/s", 1, "M/s",
            "stored blocks over TCP from another process, as many removed", True),
     Metric(P6, "resident_growth_MiB", "P6_SocketsToVisible/streams:8", "resident_growth_MiB", 1, "MiB", "growth meanwhile, 10 s"),
