@@ -75,7 +75,7 @@ std::vector<Symbol> Alphabet(bool wide) {
 }
 
 // Ways to states that are worth a start of their own.
-std::vector<Symbol> Stations() {
+std::vector<Symbol> Stations(bool wide) {
   const std::vector<Step> connected = {Do(Action::kConnect)};
   const std::vector<Step> whole = {Do(Action::kAsk), Do(Action::kAnswer), Do(Action::kReplyAll)};
   std::vector<Symbol> stations;
@@ -87,18 +87,19 @@ std::vector<Symbol> Stations() {
   const std::vector<Step> unheard = {Say(Script::kRoot), Say(Script::kDemote), Say(Script::kRoot)};
   const std::vector<Step> tick = {Do(Action::kTick)};
   stations.push_back({"nothing", {}});
-  stations.push_back({"recovering", after(connected, {{Do(Action::kAsk)}})});
+  stations.push_back({"recovering", after(connected, {{Do(Action::kAsk)}}), false});
   stations.push_back({"synchronized by a snapshot alone", after(unheard, {connected, whole})});
   stations.push_back({"synchronized, with live batches", after(connected, {whole, live})});
-  stations.push_back({"settled", after(connected, {whole, live, tick, whole})});
+  stations.push_back({"settled", after(connected, {whole, live, tick, whole}), false});
   stations.push_back({"reconciling", after(connected, {whole, live, tick, {Do(Action::kAsk)}})});
   stations.push_back(
       {"after a gap",
-       after(connected, {whole, live, {Say(Script::kRoot), Do(Action::kLose)}, live})});
+       after(connected, {whole, live, {Say(Script::kRoot), Do(Action::kLose)}, live}), false});
   // In place, unheard, with numbers below the watermark: a snapshot that looks old.
   stations.push_back(
       {"connection renewed",
        after(unheard, {connected, whole, tick, {Do(Action::kBeginAnew)}, whole, tick, connected})});
+  std::erase_if(stations, [&](const Symbol& station) { return !wide && !station.core; });
   return stations;
 }
 
@@ -110,7 +111,9 @@ struct Node {
 class Search {
  public:
   explicit Search(const Exploration& exploration)
-      : exploration_(exploration), alphabet_(Alphabet(exploration.wide)), stations_(Stations()) {
+      : exploration_(exploration),
+        alphabet_(Alphabet(exploration.wide)),
+        stations_(Stations(exploration.wide)) {
     explored_.symbols = alphabet_.size();
   }
 

@@ -104,7 +104,11 @@ std::string World::Calm() {
   Trace("faults stop");
   const base::SteadyTime start = now_;
   std::vector<bool> second_due;
-  for (const auto& engine : engines_) second_due.push_back(engine->SecondSnapshotIsDue());
+  std::vector<std::uint64_t> synchronizations;
+  for (const auto& engine : engines_) {
+    second_due.push_back(engine->SecondSnapshotIsDue());
+    synchronizations.push_back(engine->synchronizations());
+  }
   base::SteadyTime end = start + kBound;
   // Since when each waits for its publisher to say something.
   std::vector<base::SteadyTime> waiting(engines_.size(), base::SteadyTime::max());
@@ -120,7 +124,9 @@ std::string World::Calm() {
       const bool up_to_date = engine.UpToDate();
       if (second_due[i] && now_ >= start + kSecondSnapshotBound) {
         second_due[i] = false;
-        if (engine.synchronized() && engine.reference().snapshots_taken() == 1) {
+        // What was on its way may have ended this synchrony and begun another.
+        if (engine.synchronizations() == synchronizations[i] && engine.synchronized() &&
+            engine.reference().snapshots_taken() == 1) {
           Broke(StrCat("I3: no second snapshot\n", engine.Describe()));
         }
       }
