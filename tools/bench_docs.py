@@ -70,8 +70,8 @@ def machine_lines(report):
             f"- command: `make bench`, revision {machine['revision']}, {machine['date']}, {report['seconds']} s; "
             f"trace: {report['trace']}\n")
     if report["others_cpu_pct"] > LARGE_DISTURBANCE:
-        text += (f"- **other processes used {report['others_cpu_pct']:.0f} % of a processor meanwhile** (load average {machine['load']} when "
-                 "started): tails measure the scheduler, rates are too low\n")
+        text += (f"- **other processes used {report['others_cpu_pct']:.0f} % of a processor meanwhile** (load average "
+                 f"{machine['load']} when started): tails measure the scheduler, rates are too low\n")
     return text
 
 
@@ -93,7 +93,8 @@ def parts_table(report):
 def peers_table(peers):
     if peers is None:
         return f"{MISSING}: `make bench-peers`, then `tools/bench --write-docs`.\n"
-    text = f"{peers['peer']}, {peers['rounds']} rounds, {peers['machine']['date']}, load average {peers['machine']['load']} when started.\n\n"
+    machine = peers["machine"]
+    text = f"{peers['peer']}, {peers['rounds']} rounds, {machine['date']}, load average {machine['load']} when started.\n\n"
     text += row("id", "what", "peer", "ours", "ours is better by") + row(*["---"] * 5)
     for entry in peers["rows"]:
         text += row(entry["id"], entry["what"], with_unit(entry["peer"], entry["unit"]), with_unit(entry["ours"], entry["unit"]),
@@ -159,7 +160,7 @@ def draw(points, x_title, title, unit, lines):
     out.append(f"<text x='{(LEFT + WIDTH - RIGHT) / 2}' y='{HEIGHT - 10}' text-anchor='middle'>{x_title}</text>"
                f"<text transform='translate(16 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)' text-anchor='middle'>{unit}</text>")
     for i, (counter, label, colour) in enumerate(lines):
-        path = " ".join(f"{'M' if k == 0 else 'L'}{at_x(x):.1f} {at_y(values[counter]):.1f}" for k, (x, values) in enumerate(points))
+        path = "M" + " L".join(f"{at_x(x):.1f} {at_y(values[counter]):.1f}" for x, values in points)
         out.append(f"<path d='{path}' fill='none' stroke='{colour}' stroke-width='2'/>")
         out.extend(f"<circle cx='{at_x(x):.1f}' cy='{at_y(values[counter]):.1f}' r='2.5' fill='{colour}'/>" for x, values in points)
         out.append(f"<text x='{WIDTH - RIGHT - 80 + 40 * i}' y='20' fill='{colour}'>{label}</text>")

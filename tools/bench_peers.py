@@ -117,5 +117,6 @@ def run(runner, root, out):
         ours = statistics.median(runner.samples.values(pair.ours, pair.counter))
         better = ours / peer if pair.more_is_better else peer / ours
         rows.append({"id": pair.id, "what": pair.what, "peer": peer, "ours": ours, "unit": pair.unit, "better": better})
-        print(f"{pair.id:5}{pair.what:36}{results.number(peer):>10}{results.number(ours):>10} {pair.unit:5}{better:>10.2f} × {'better' if better >= 1 else 'WORSE'}")
+        print(f"{pair.id:5}{pair.what:36}{results.number(peer):>10}{results.number(ours):>10} {pair.unit:5}{better:>10.2f} ×",
+              "better" if better >= 1 else "WORSE")
     return {"rounds": rounds, "quick": runner.arguments.quick, "peer": "dynamo-kv-router, " + SUBJECT, "rows": rows}

@@ -18,6 +18,7 @@ class Job:
     in_quick: bool = True
     own_process: bool = False  # one for each benchmark
     min_time: float = 0.2  # of benchmarks that count their own iterations
+    tells_progress: bool = False  # on its standard error
 
 
 JOBS = [
@@ -41,7 +42,7 @@ JOBS = [
     Job("requests through the gateway", "gateway_bench", r".", 5),
     Job("HTTP alone", "http_bench", r".", 5),
 ]
-CHURN = Job("P8 churn", "kv_directory_bench", r"^P8_", 1)
+CHURN = Job("P8 churn", "kv_directory_bench", r"^P8_", 1, tells_progress=True)
 
 
 @dataclasses.dataclass(frozen=True)

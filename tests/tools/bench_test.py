@@ -11,8 +11,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import bench_docs  # noqa: E402
 import bench_results  # noqa: E402
 
-PAGE = "".join(f"# {name}\n<!-- {name} -->\nyesterday's\n<!-- end of {name} -->\n" for name in ("machine", "results", "parts", "growth", "peers"))
-MACHINE = {"processor": "p", "processors": 2, "memory": "m", "system": "s", "compiler": "c", "revision": "r", "date": "d", "load": "0.1"}
+PAGE = "".join(f"# {name}\n<!-- {name} -->\nyesterday's\n<!-- end of {name} -->\n"
+               for name in ("machine", "results", "parts", "growth", "peers"))
+MACHINE = {"processor": "p", "processors": 2, "memory": "m", "system": "s", "compiler": "c", "revision": "r", "date": "d",
+           "load": "0.1"}
 
 
 def run(name, **counters):
