@@ -130,16 +130,6 @@ struct FaultProxy::Impl {
     if (write(wake, &one, sizeof one) < 0 && errno != EAGAIN) Die("wake");
   }
 
-  // A change by a test: takes effect before anything else moves.
-  template <typename Change>
-  void Set(Change&& change) {
-    {
-      base::MutexLock lock(mu);
-      change();
-    }
-    Wake();
-  }
-
   void Run(const std::stop_token& stop) {
     std::vector<pollfd> polled;
     while (!stop.stop_requested()) {
@@ -167,7 +157,7 @@ struct FaultProxy::Impl {
     const Time now = Clock::now();
     Time next = Time::max();
     for (Connection& one : connections) {
-      const auto watch = [&](int fd, const Flow& in, const Flow& out) XMS_REQUIRES(mu) {
+      const auto watch = [&](int fd, const Flow& in, const Flow& out) {
         short events = 0;
         if (!in.ended && in.queued < kMaxQueued) events |= POLLIN;
         if (!out.chunks.empty()) {
@@ -240,13 +230,12 @@ struct FaultProxy::Impl {
       ++accepted;
     }
     bool reset = false;
-    const bool open =
-        Read(one.client, one.up, reset,
-             [&](std::string bytes)
-                 XMS_REQUIRES(mu) { one.up.Add(std::move(bytes), Clock::now()); }) &&
-        Read(one.target, one.down, reset,
-             [&](std::string bytes) XMS_REQUIRES(mu) { TakeDown(one, std::move(bytes)); }) &&
-        Write(one.target, one.up, nullptr) && Write(one.client, one.down, &one);
+    std::string up;
+    std::string down;
+    bool open = Read(one.client, one.up, reset, up) && Read(one.target, one.down, reset, down);
+    one.up.Add(std::move(up), Clock::now());
+    TakeDown(one, std::move(down));
+    open = open && Write(one.target, one.up, nullptr) && Write(one.client, one.down, &one);
     if (!open) {
       Close(one, reset ? Cut::kReset : cut_how);
       return false;
@@ -257,13 +246,13 @@ struct FaultProxy::Impl {
     return !over;
   }
 
-  template <typename Take>
-  bool Read(int fd, Flow& flow, bool& reset, Take&& take) {
+  // What is there, into `bytes`. False: the sender has reset the connection.
+  static bool Read(int fd, Flow& flow, bool& reset, std::string& bytes) {
     char buffer[kReadBytes];
-    while (!flow.ended && flow.queued < kMaxQueued) {
+    while (!flow.ended && flow.queued + bytes.size() < kMaxQueued) {
       const ssize_t got = recv(fd, buffer, sizeof buffer, 0);
       if (got > 0) {
-        take(std::string(buffer, static_cast<std::size_t>(got)));
+        bytes.append(buffer, static_cast<std::size_t>(got));
       } else if (got == 0) {
         flow.ended = true;
       } else if (errno == EAGAIN) {
@@ -368,66 +357,104 @@ std::uint16_t FaultProxy::port() const { return impl_->port; }
 std::string FaultProxy::endpoint() const { return "tcp://127.0.0.1:" + std::to_string(port()); }
 
 void FaultProxy::Stall(bool on) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->stalled = on; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->stalled = on;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::Delay(std::chrono::milliseconds by) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->delay = by; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->delay = by;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::Throttle(std::size_t bytes_a_second) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) {
+  {
+    base::MutexLock lock(impl_->mu);
     impl_->rate = bytes_a_second;
     for (auto& one : impl_->connections) one.down.next_write = {};
-  });
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::Swallow(bool on) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->swallow = on; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->swallow = on;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::CutAfter(std::size_t bytes, Cut how) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) {
+  {
+    base::MutexLock lock(impl_->mu);
     impl_->cut_after = bytes;
     impl_->cut_how = how;
     for (auto& one : impl_->connections) one.cut_after = bytes;
-  });
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::CutNoMore() {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) {
+  {
+    base::MutexLock lock(impl_->mu);
     impl_->cut_after.reset();
     for (auto& one : impl_->connections) one.cut_after.reset();
-  });
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::HoldNew(bool on) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->hold_new = on; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->hold_new = on;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::CutAll(Cut how) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) {
+  {
+    base::MutexLock lock(impl_->mu);
     for (auto& one : impl_->connections) impl_->Close(one, how);
     impl_->connections.clear();
-  });
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::SwallowBytes(std::size_t bytes) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) {
+  {
+    base::MutexLock lock(impl_->mu);
     for (auto& one : impl_->connections) one.to_swallow += bytes;
-  });
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::LoseMessages(std::size_t messages) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->to_lose += messages; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->to_lose += messages;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::RepeatMessages(std::size_t messages) {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { impl_->to_repeat += messages; });
+  {
+    base::MutexLock lock(impl_->mu);
+    impl_->to_repeat += messages;
+  }
+  impl_->Wake();
 }
 
 void FaultProxy::SwapMessages() {
-  impl_->Set([&]() XMS_REQUIRES(impl_->mu) { ++impl_->to_swap; });
+  {
+    base::MutexLock lock(impl_->mu);
+    ++impl_->to_swap;
+  }
+  impl_->Wake();
 }
 
 std::size_t FaultProxy::connections() const {

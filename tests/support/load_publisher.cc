@@ -141,8 +141,8 @@ struct LoadPublisher::Impl {
   }
 
   static void ReadSubscriptions(const Stream& stream) {
-    char bytes[256];
-    while (zmq_recv(stream.live, bytes, sizeof bytes, ZMQ_DONTWAIT) >= 0) {
+    char buffer[256];
+    while (zmq_recv(stream.live, buffer, sizeof buffer, ZMQ_DONTWAIT) >= 0) {
     }
   }
 
@@ -151,10 +151,10 @@ struct LoadPublisher::Impl {
       std::vector<std::string> frames;
       int more = 1;
       while (more != 0) {
-        char bytes[256];
-        const int got = zmq_recv(streams[stream].router, bytes, sizeof bytes, ZMQ_DONTWAIT);
+        char buffer[256];
+        const int got = zmq_recv(streams[stream].router, buffer, sizeof buffer, ZMQ_DONTWAIT);
         if (got < 0) return;
-        frames.emplace_back(bytes, std::min<std::size_t>(static_cast<std::size_t>(got), 256));
+        frames.emplace_back(buffer, std::min(static_cast<std::size_t>(got), sizeof buffer));
         std::size_t size = sizeof more;
         zmq_getsockopt(streams[stream].router, ZMQ_RCVMORE, &more, &size);
       }

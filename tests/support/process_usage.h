@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -30,6 +31,12 @@ inline std::size_t ResidentBytes() {
   std::size_t pages = 0;
   file >> pages >> pages;
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What the program holds of the allocator. What it gave back may still be resident, for the next peak.
+inline std::size_t AllocatedBytes() {
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 }  // namespace xms::testing

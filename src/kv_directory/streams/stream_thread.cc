@@ -47,6 +47,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       ServeExchange();
       const SteadyTime now = shared_.clock.Now();
       if (now >= machine_.NextTick()) machine_.OnTick(now);
+      ReturnTicket();
       Write(state_log_.Due(now));
       owner_.proven_at_.store(machine_.proven_at(), std::memory_order_relaxed);
       owner_.ledger_->NoteProof(machine_.proven_at(), machine_.live_at());
@@ -64,15 +65,13 @@ class StreamThread::Loop final : public StreamMachine::Actions {
   }
   void CloseSubscription() override { subscription_.Close(); }
   void OpenExchange() override {
+    ReturnTicket();
     // The address that took the subscription is the first to be tried.
     exchange_.Open(shared_.zmq_context, LinkOptions(Link::Kind::kExchange),
                    subscription_address_ + exchange_address_, shared_.resolver, owner_.wakeup_);
     asked_ = false;
   }
-  void CloseExchange() override {
-    exchange_.Close();
-    ticket_.Leave();
-  }
+  void CloseExchange() override { exchange_.Close(); }
   void StateChanged(bool synchronized, const std::string& line) override {
     Write(state_log_.Change(synchronized, line, shared_.clock.Now()));
   }
@@ -151,6 +150,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
       if (event == Link::Event::kNone) break;
       if (event == Link::Event::kUp) {
         machine_.OnExchangeConnected();
+        has_ticket_ = true;
         ticket_.Enter(
             owner_.wakeup_,
             {.slow = machine_.last_exchange_timed_out(), .credited = machine_.synchronized()}, now);
@@ -179,6 +179,14 @@ class StreamThread::Loop final : public StreamMachine::Actions {
     }
   }
 
+  // Not in CloseExchange: a snapshot keeps its place until it has been applied, so that no more of them
+  // are in memory, and at work, than may be on their way.
+  void ReturnTicket() {
+    if (!has_ticket_ || exchange_.open()) return;
+    has_ticket_ = false;
+    ticket_.Leave();
+  }
+
   void ShowSynchrony(bool synchronized) {
     if (owner_.synchronized_.load(std::memory_order_relaxed) == synchronized) return;
     owner_.synchronized_.store(synchronized, std::memory_order_relaxed);
@@ -195,6 +203,7 @@ class StreamThread::Loop final : public StreamMachine::Actions {
   Link subscription_;
   Link exchange_;
   SnapshotGate::Ticket ticket_;
+  bool has_ticket_ = false;  // entered, and not yet left
   bool asked_ = false;
   // Which of a host's addresses is tried; moves on when nobody answers there.
   unsigned subscription_address_ = 0;
