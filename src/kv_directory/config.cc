@@ -71,37 +71,42 @@ std::string Join(std::string_view path, std::string_view key) {
   return path.empty() ? ShowKey(key) : StrCat(path, ".", ShowKey(key));
 }
 
-// nlohmann keeps the last of two equal keys and says nothing, so duplicates are looked for while it
-// parses.
-class DuplicateKeys {
+// What the parsed document no longer knows of its text: nlohmann keeps the last of two equal keys and
+// says nothing, and makes a double of an integer that 64 bits do not hold.
+class Spelling final : public json::json_sax_t {
  public:
-  void See(json::parse_event_t event, const json& parsed) {
-    using Event = json::parse_event_t;
-    switch (event) {
-      case Event::object_start:
-        open_.push_back({.is_object = true});
-        break;
-      case Event::array_start:
-        open_.push_back({.is_object = false});
-        break;
-      case Event::key: {
-        Level& level = open_.back();
-        level.key = parsed.get<std::string>();
-        if (!level.seen.insert(level.key).second && first_.empty()) first_ = Path();
-        break;
-      }
-      case Event::object_end:
-      case Event::array_end:
-        open_.pop_back();
-        Next();
-        break;
-      case Event::value:
-        Next();
-        break;
-    }
-  }
+  using Numbers = std::map<std::string, std::string>;
+
   // Path of the first key given twice; empty when there is none.
-  const std::string& first() const { return first_; }
+  const std::string& first_duplicate() const { return first_duplicate_; }
+  // Where a setting may be: numbers with fraction or exponent, and those beyond 64 bits, as they
+  // were written, by path.
+  const Numbers& numbers() const { return numbers_; }
+
+  bool null() override { return Next(); }
+  bool boolean(bool) override { return Next(); }
+  bool number_integer(json::number_integer_t) override { return Next(); }
+  bool number_unsigned(json::number_unsigned_t) override { return Next(); }
+  bool number_float(json::number_float_t, const std::string& text) override {
+    constexpr std::size_t kDeepestSetting = 3;  // streams[i].field
+    if (open_.size() <= kDeepestSetting) numbers_[Path()] = text;
+    return Next();
+  }
+  bool string(std::string&) override { return Next(); }
+  bool binary(json::binary_t&) override { return Next(); }
+  bool start_object(std::size_t) override { return Open(true); }
+  bool start_array(std::size_t) override { return Open(false); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(std::string& key) override {
+    Level& level = open_.back();
+    level.key = key;
+    if (!level.seen.insert(key).second && first_duplicate_.empty()) first_duplicate_ = Path();
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) override {
+    return false;
+  }
 
  private:
   struct Level {
@@ -110,8 +115,17 @@ class DuplicateKeys {
     std::size_t index = 0;
     std::set<std::string> seen;
   };
-  void Next() {
+  bool Open(bool is_object) {
+    open_.push_back({.is_object = is_object});
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return Next();
+  }
+  bool Next() {
     if (!open_.empty() && !open_.back().is_object) ++open_.back().index;
+    return true;
   }
   std::string Path() const {
     std::string path;
@@ -122,21 +136,24 @@ class DuplicateKeys {
   }
 
   std::vector<Level> open_;
-  std::string first_;
+  std::string first_duplicate_;
+  Numbers numbers_;
 };
 
-base::Result<json> ParseText(std::string_view text) {
+struct Document {
+  json root;
+  Spelling spelling;
+};
+
+base::Result<Document> ParseText(std::string_view text) {
   // The parser would take it for the end of the text and not look at what follows.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return Error{ErrorCode::kInvalidArgument, StrCat("not JSON: a zero byte at byte ", zero + 1)};
   }
-  DuplicateKeys duplicates;
-  json root;
+  Document document;
   try {
-    root = json::parse(text, [&](int, json::parse_event_t event, json& parsed) {
-      duplicates.See(event, parsed);
-      return true;
-    });
+    document.root = json::parse(text);
+    json::sax_parse(text, &document.spelling);
   } catch (const json::exception& exception) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: …": the part people can
     // use.
@@ -146,15 +163,17 @@ base::Result<json> ParseText(std::string_view text) {
     }
     return Error{ErrorCode::kInvalidArgument, StrCat("not JSON: ", OneLine(what))};
   }
-  if (!duplicates.first().empty()) return Wrong(duplicates.first(), "given twice");
-  return root;
+  const std::string& twice = document.spelling.first_duplicate();
+  if (!twice.empty()) return Wrong(twice, "given twice");
+  return document;
 }
 
 // The fields of one object. The first fault stays; everything after it is skipped.
 class Fields {
  public:
-  Fields(const json& object, std::string path, std::initializer_list<std::string_view> known)
-      : object_(object), path_(std::move(path)) {
+  Fields(const json& object, std::string path, const Spelling::Numbers& numbers,
+         std::initializer_list<std::string_view> known)
+      : object_(object), path_(std::move(path)), numbers_(numbers) {
     if (!object_.is_object()) {
       Fail("", StrCat(ShowTyped(object_), ", an object is needed"));
       return;
@@ -195,7 +214,7 @@ class Fields {
       const std::string_view what = !IsWhole(*value) ? " is not an integer"
                                     : within         ? " is written with a fraction or an exponent"
                                                      : " is out of range";
-      Fail(key, StrCat(Show(*value), what, ", allowed ", allowed));
+      Fail(key, StrCat(AsWritten(key, *value), what, ", allowed ", allowed));
     } else if ((!value->is_number_unsigned() && value->get<std::int64_t>() < 0) ||
                value->get<std::uint64_t>() < low || value->get<std::uint64_t>() > high) {
       Fail(key, StrCat(Show(*value), " is out of range, allowed ", allowed));
@@ -264,8 +283,14 @@ class Fields {
     return StrCat(Show(value), " is ", TypeOf(value));
   }
 
+  std::string AsWritten(std::string_view key, const json& value) const {
+    const auto found = numbers_.find(PathOf(key));
+    return found == numbers_.end() ? Show(value) : Shortened(found->second);
+  }
+
   const json& object_;
   std::string path_;
+  const Spelling::Numbers& numbers_;
   std::optional<Error> error_;
 };
 
@@ -274,9 +299,9 @@ struct DiscoveryObject {
   bool enabled = true;
 };
 
-base::Result<DiscoveryObject> ParseDiscovery(const json& object) {
+base::Result<DiscoveryObject> ParseDiscovery(const json& object, const Spelling::Numbers& numbers) {
   DiscoveryObject out;
-  Fields fields(object, "discovery",
+  Fields fields(object, "discovery", numbers,
                 {"enabled", "block_size", "topic", "event_port_offset", "replay_port_offset",
                  "refresh_interval_ms"});
   fields.Bool("enabled", out.enabled);
@@ -299,9 +324,10 @@ struct Taken {
   std::map<std::pair<std::string, std::uint16_t>, std::string> endpoints;
 };
 
-base::Result<StreamSpec> ParseStream(const json& object, std::size_t index, Taken& taken) {
+base::Result<StreamSpec> ParseStream(const json& object, std::size_t index,
+                                     const Spelling::Numbers& numbers, Taken& taken) {
   StreamSpec spec;
-  Fields fields(object, StrCat("streams[", index, "]"),
+  Fields fields(object, StrCat("streams[", index, "]"), numbers,
                 {"instance_name", "dp_rank", "block_size", "endpoint", "replay_endpoint", "topic",
                  "hash_seed"});
   fields.RequiredText("instance_name", spec.key.instance.name);
@@ -337,12 +363,12 @@ base::Result<StreamSpec> ParseStream(const json& object, std::size_t index, Take
 base::Result<DirectoryConfig> ParseDirectoryConfig(std::string_view text) {
   auto parsed = ParseText(text);
   if (!parsed.ok()) return std::move(parsed).error();
-  const json& root = *parsed;
+  const Spelling::Numbers& numbers = parsed->spelling.numbers();
 
   DirectoryConfig config;
   Limits& limits = config.limits;
   Fields fields(
-      root, "",
+      parsed->root, "", numbers,
       {"discovery", "streams", "max_streams", "max_blocks_per_stream", "max_message_bytes",
        "max_buffered_bytes", "replay_timeout_ms", "resync_interval_ms", "max_snapshots_at_once"});
   fields.Integer("max_streams", 1, 128, limits.max_streams);
@@ -369,14 +395,14 @@ base::Result<DirectoryConfig> ParseDirectoryConfig(std::string_view text) {
   if (!fields.ok()) return std::move(fields).error();
 
   if (discovery != nullptr) {
-    auto object = ParseDiscovery(*discovery);
+    auto object = ParseDiscovery(*discovery, numbers);
     if (!object.ok()) return std::move(object).error();
     if (object->enabled) config.discovery = object->config;
   }
   if (streams != nullptr) {
     Taken taken;
     for (std::size_t index = 0; index < streams->size(); ++index) {
-      auto spec = ParseStream((*streams)[index], index, taken);
+      auto spec = ParseStream((*streams)[index], index, numbers, taken);
       if (!spec.ok()) return std::move(spec).error();
       config.streams.push_back(*std::move(spec));
     }

@@ -110,11 +110,13 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
       {R"({"discovery":{"block_size":-1}})",
        "discovery.block_size: -1 is out of range, allowed 1 to 65536"},
       {R"({"discovery":{"block_size":128.0}})",
-       "discovery.block_size: 128 is written with a fraction or an exponent, allowed 1 to 65536"},
+       "discovery.block_size: 128.0 is written with a fraction or an exponent, allowed 1 to 65536"},
       {R"({"max_streams":1e2})",
-       "max_streams: 100 is written with a fraction or an exponent, allowed 1 to 128"},
-      {R"({"max_streams":1e3})", "max_streams: 1000 is out of range, allowed 1 to 128"},
-      {R"({"max_streams":-1e30})", "max_streams: -1e+30 is out of range, allowed 1 to 128"},
+       "max_streams: 1e2 is written with a fraction or an exponent, allowed 1 to 128"},
+      {R"({"max_streams":1e3})", "max_streams: 1e3 is out of range, allowed 1 to 128"},
+      {R"({"max_streams":-1e30})", "max_streams: -1e30 is out of range, allowed 1 to 128"},
+      {R"({"max_streams":99999999999999999999999})",
+       "max_streams: 99999999999999999999999 is out of range, allowed 1 to 128"},
       {R"({"max_snapshots_at_once":0})",
        "max_snapshots_at_once: 0 is out of range, allowed 1 to 128"},
       {R"({"max_snapshots_at_once":129})",
@@ -198,6 +200,8 @@ TEST(KVDirectoryConfig, EveryFaultNamesPathValueAndRange) {
       {Streams(Entry("a", 1, R"(,"hash_seed":18446744073709551616)")),
        "streams[0].hash_seed: 18446744073709551616 is out of range, allowed 0 to "
        "18446744073709551615"},
+      {Streams(Entry("a", 1) + "," + Entry("b", 2, R"(,"dp_rank":99999999999999999999)")),
+       "streams[1].dp_rank: 99999999999999999999 is out of range, allowed 0 to 1023"},
       {Streams(Entry("a", 1, R"(,"rank":1)")),
        "streams[0].rank: unknown key, known are instance_name, dp_rank, block_size, endpoint, "
        "replay_endpoint, "
