@@ -81,6 +81,8 @@ class HttpClient {
    public:
     virtual ~Call() = default;
     virtual void Cancel() = 0;
+    // The same, but on_error hears `why`, before this returns.
+    virtual void GiveUp(base::Error why) = 0;
   };
   // Host and Content-Length are added. Never throws; errors come through on_error, later.
   std::shared_ptr<Call> Start(const Address& to, Request request, CallOptions options,

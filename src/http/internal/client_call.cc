@@ -265,7 +265,7 @@ void ClientCall::Feed(std::string_view fresh) {
       case Progress::kFailed: {
         const auto code = parser_.failed_on_size() ? base::ErrorCode::kResourceExhausted
                                                    : base::ErrorCode::kCorrupt;
-        Fail({code, base::StrCat(address_, ": bad answer: ", parser_.failure().message)});
+        Fail({code, base::StrCat(address_, ": ", parser_.failure().message)});
         return;
       }
     }

@@ -8,7 +8,8 @@
 //             touched.
 // Invariants  A connection has a wait for readability pending except while its call holds reading
 //             back; in the pool that wait tells that the peer has closed.
-//             Callbacks run from the loop, never from inside Start, Cancel or resume.
+//             Callbacks run from the loop, never from inside Start, Cancel or resume; GiveUp is what
+//             it says.
 #pragma once
 
 #include <atomic>
@@ -87,6 +88,7 @@ class ClientCall final : public HttpClient::Call, public std::enable_shared_from
 
   void Start();
   void Cancel() override;
+  void GiveUp(base::Error why) override { Fail(std::move(why)); }
   void Fail(base::Error error);
 
   // Of the connection.

@@ -80,6 +80,8 @@ ParseFailure Explain(const error_code& error) {
   if (error == beast_http::error::body_limit) return {413, "body too large"};
   if (error == beast_http::error::bad_version)
     return {400, "malformed request line or HTTP version"};
+  if (error == beast_http::error::bad_status || error == beast_http::error::bad_reason)
+    return {400, "malformed status line"};
   if (error == beast_http::error::bad_content_length)
     return {400, "bad Content-Length, or one beside Transfer-Encoding"};
   if (error == beast_http::error::bad_transfer_encoding)
@@ -187,8 +189,12 @@ class ResponseParser::Message final : public beast_http::basic_parser<false> {
  private:
   void on_request_impl(beast_http::verb, boost::beast::string_view, boost::beast::string_view, int,
                        error_code&) override {}
-  void on_response_impl(int code, boost::beast::string_view, int, error_code&) override {
+  void on_response_impl(int code, boost::beast::string_view, int, error_code& error) override {
     status = code;
+    if (status < 100) {
+      framing.fault = "status code below 100";
+      error = Refused();
+    }
   }
   void on_field_impl(beast_http::field, boost::beast::string_view name,
                      boost::beast::string_view value, error_code& error) override {
@@ -306,9 +312,38 @@ void ResponseParser::Reset(bool answer_to_head) {
 }
 
 Progress ResponseParser::Feed(std::string_view bytes, std::size_t& used) {
+  const Progress progress = FeedLines(bytes, used);
+  if (progress != Progress::kFailed) return progress;
+  failed_on_size_ = failure_.status == 431;
+  if (failed_on_size_) {
+    failure_.message = base::StrCat("the header is larger than ", max_header_bytes_, " bytes");
+  } else if (header_.taken == 0 && message_->framing.fault == nullptr) {
+    failure_.message = "malformed status line";
+  }
+  return progress;
+}
+
+Progress ResponseParser::FeedLines(std::string_view bytes, std::size_t& used) {
+  used = 0;
+  constexpr std::size_t kCodeEnd = std::string_view("HTTP/1.1 200").size();
+  std::size_t line = 0;
+  if (header_.taken == 0) {
+    // Beast has to see such a line at once: after a part of it, it would wait for the whole header.
+    const bool has_line = bytes.find('\n') != std::string_view::npos;
+    if (!has_line && bytes.size() < kCodeEnd + 2) return Progress::kNeedMore;
+    if (bytes.size() >= kCodeEnd + 2 && bytes.substr(kCodeEnd, 2) == "\r\n") {
+      // It wants the space that begins the reason, also where there is none.
+      const std::string spaced = base::StrCat(bytes.substr(0, kCodeEnd), " \r\n");
+      std::size_t taken = 0;
+      const Progress progress =
+          FeedMessage(*message_, spaced, header_, max_header_bytes_, taken, failure_);
+      if (progress == Progress::kFailed) return progress;
+      line = kCodeEnd + 2;
+    }
+  }
   const Progress progress =
-      FeedMessage(*message_, bytes, header_, max_header_bytes_, used, failure_);
-  failed_on_size_ = progress == Progress::kFailed && failure_.status == 431;
+      FeedMessage(*message_, bytes.substr(line), header_, max_header_bytes_, used, failure_);
+  used += line;
   return progress;
 }
 

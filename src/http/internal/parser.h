@@ -3,7 +3,8 @@
 // Place       Beast's parser stays inside parser.cc. It reads the grammar; what it lets pass
 //             although two readers may understand it differently is refused here: folded lines, a
 //             repeated or listed Content-Length, any transfer coding but a single `chunked`, a
-//             request without exactly one Host.
+//             request without exactly one Host, a status below 100. A status line may end behind
+//             the code, without the space that the grammar wants there.
 // Threads     Externally synchronised.
 // Bounds      Header bytes are counted across pieces. A chunk header or trailer is bounded by the
 //             caller, which keeps unconsumed bytes and stops at max_header_bytes of them.
@@ -89,6 +90,8 @@ class ResponseParser {
 
  private:
   class Message;
+  Progress FeedLines(std::string_view bytes, std::size_t& used);
+
   std::size_t max_header_bytes_;
   HeaderProgress header_;
   bool failed_on_size_ = false;

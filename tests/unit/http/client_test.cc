@@ -1,6 +1,9 @@
 #include "http/client.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
@@ -43,6 +46,68 @@ TEST_F(HttpClientCalls, SendsAWellFormedRequest) {
   EXPECT_EQ(status(), 201);
   EXPECT_EQ(header("x-a"), "b");
   EXPECT_EQ(body(), "hello");
+}
+
+// The option of this process's socket that is connected to `port`; −1: there is none.
+int OptionTowards(std::uint16_t port, int level, int option) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.sin_family != AF_INET || ntohs(peer.sin_port) != port) continue;
+    int value = -1;
+    size = sizeof value;
+    return ::getsockopt(fd, level, option, &value, &size) == 0 ? value : -1;
+  }
+  return -1;
+}
+
+// A request that waits for more bytes to share a packet with would wait for the engine's answer.
+TEST_F(HttpClientCalls, NothingIsHeldBackOnItsWayToThePeer) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  EXPECT_NE(peer.ReadRequest(), "");
+  EXPECT_EQ(OptionTowards(server.port(), IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(OptionTowards(server.port(), SOL_SOCKET, SO_KEEPALIVE), 1);
+}
+
+TEST_F(HttpClientCalls, AStatusBelow100IsNoInterimAnswer) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  peer.ReadRequest();
+  peer.Send("HTTP/1.1 099 Weird\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  EXPECT_NE(error().find("corrupt: "), std::string::npos) << error();
+  EXPECT_NE(error().find("status code below 100"), std::string::npos) << error();
+}
+
+TEST_F(HttpClientCalls, GivingUpTellsTheHandlersWhyAndHowFarItHadCome) {
+  RawServer server;
+  const auto given_up = [&](const std::shared_ptr<HttpClient::Call>& call) {
+    RunOn(loop(), [&] {
+      call->GiveUp({base::ErrorCode::kNotFound, "gone"});
+      EXPECT_EQ(error(), "not_found: gone") << "at once";
+      call->GiveUp({base::ErrorCode::kNotFound, "gone again"});
+    });
+    EXPECT_EQ(error(), "not_found: gone");
+    EXPECT_EQ(ends(), 0);
+  };
+  auto call = Start(server.port());
+  auto peer = server.Accept();
+  EXPECT_NE(peer.ReadRequest(), "");
+  given_up(call);
+  EXPECT_EQ(stage(), CallStage::kSent);
+  EXPECT_TRUE(peer.WaitForEnd()) << "the peer is told";
+
+  call = Start(server.port());
+  auto other = server.Accept();
+  EXPECT_NE(other.ReadRequest(), "");
+  other.Send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+  ASSERT_TRUE(WaitFor("headers", [&] { return status() == 200; }));
+  given_up(call);
+  EXPECT_EQ(stage(), CallStage::kAnswering);
 }
 
 TEST_F(HttpClientCalls, KeepsAConnectionForTheNextCall) {

@@ -311,6 +311,8 @@ TEST(HttpParser, ReadsResponsesByTheirFraming) {
        200, "hello", true},
       {"HTTP/1.1 404 \r\nConnection: close\r\n\r\nhello", false, true, 404, "hello", false},
       {"HTTP/1.0 200 OK\r\n\r\nhello", false, true, 200, "hello", false},
+      {"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", false, false, 200, "hello", true},
+      {"HTTP/1.1 204\r\n\r\n", false, false, 204, "", true},
       {"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n", false, false, 200,
        "", true},
       {"HTTP/1.1 204 No Content\r\n\r\n", false, false, 204, "", true},
@@ -366,6 +368,36 @@ TEST(HttpParser, TellsAResponseHeaderThatIsTooLarge) {
   EXPECT_EQ(FeedAll(parser, {"HTTP/1.1 200 OK\r\nX-A: " + std::string(kMaxHeader, 'x')}).progress,
             Progress::kFailed);
   EXPECT_TRUE(parser.failed_on_size());
+  EXPECT_EQ(parser.failure().message,
+            "the header is larger than " + std::to_string(kMaxHeader) + " bytes");
+}
+
+// Whoever runs the engine has to find out which of its bytes were wrong.
+TEST(HttpParser, SaysWhatIsWrongWithAResponse) {
+  struct Case {
+    const char* bytes;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"HTTP/1.1 099 Weird\r\n\r\n", "status code below 100"},
+      {"HTTP/1.1 000\r\n\r\n", "status code below 100"},
+      {"junk\r\n\r\n", "malformed status line"},
+      {"ICY 200 OK\r\n\r\n", "malformed status line"},
+      {"HTTP/1.1 2x0 OK\r\n\r\n", "malformed status line"},
+      {"HTTP/1.1 2x0\r\n\r\n", "malformed status line"},
+      {"HTTP/1.1 200\rOK\r\n\r\n", "malformed status line"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "malformed HTTP: bad chunk"},
+      {"HTTP/1.1 200\r\n folded\r\n\r\n", "malformed HTTP: bad field"},
+  };
+  for (const Case& c : cases) {
+    for (const bool whole : {true, false}) {
+      ResponseParser parser(kMaxHeader);
+      const Outcome outcome =
+          FeedAll(parser, whole ? std::vector<std::string>{c.bytes} : ByteByByte(c.bytes));
+      EXPECT_EQ(outcome.progress, Progress::kFailed) << c.bytes;
+      EXPECT_EQ(parser.failure().message, c.message) << c.bytes << (whole ? "" : " byte by byte");
+    }
+  }
 }
 
 }  // namespace
