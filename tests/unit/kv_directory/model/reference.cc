@@ -50,7 +50,7 @@ void Reference::Connected() {
   Expect(Must::kUnsynchronize, "a connection has just begun");
   heard_.reset();
   snapshot_floor_ = 0;
-  snapshot_applied_ = topic_seen_ = muted_ = false;
+  snapshot_applied_ = topic_seen_ = muted_ = refused_ = false;
   snapshots_ = 0;
 }
 
@@ -102,7 +102,7 @@ Verdict Reference::Extend(Picture& picture, const LiveMessage& message, Orphans 
 
 void Reference::Hear(const LiveMessage& message) {
   before_ = pictures_;
-  muted_ = false;
+  muted_ = refused_ = false;
   topic_seen_ = true;
   if (message.spoiled == Spoiled::kFrames) {
     return Doubt("frames that are no live message");
@@ -151,24 +151,32 @@ void Reference::HearInSynchrony(const LiveMessage& message) {
   if (ahead_ && (message.sequence >= ahead_->next || ZeroIsNews(*ahead_, message.sequence))) {
     if (Extend(*ahead_, message, Orphans::kRemember) != Verdict::kFine) ahead_.reset();
   }
-  Expect(Must::kStay, "the next batch came, and every parent in it has been named");
-  for (Picture& picture : pictures_) {
-    switch (Extend(picture, message, Orphans::kRefuse)) {
-      case Verdict::kFine:
-        break;
-      case Verdict::kUnknownParent:
-        return Doubt("a parent that nothing has named");
-      case Verdict::kUnknownClear:
-        return Doubt("a clear of a medium that is neither tier");
-      case Verdict::kTooMany:
-        return Doubt("more blocks than allowed");
-    }
+  // Where it is open whether a snapshot that agreed was applied, they may know different parents.
+  Verdict worst = Verdict::kFine;
+  std::erase_if(pictures_, [&](Picture& picture) {
+    const Verdict verdict = Extend(picture, message, Orphans::kRefuse);
+    if (verdict != Verdict::kFine) worst = verdict;
+    return verdict != Verdict::kFine;
+  });
+  if (worst != Verdict::kFine && !pictures_.empty()) {
+    return Expect(Must::kEither, "a batch that one of two pictures cannot take");
+  }
+  switch (worst) {
+    case Verdict::kFine:
+      return Expect(Must::kStay, "the next batch came, and every parent in it has been named");
+    case Verdict::kUnknownParent:
+      return Doubt("a parent that nothing has named");
+    case Verdict::kUnknownClear:
+      return Doubt("a clear of a medium that is neither tier");
+    case Verdict::kTooMany:
+      return Doubt("more blocks than allowed");
   }
 }
 
 void Reference::HearWhole(const Answer& answer) {
   before_ = pictures_;
   if (answer.next < floor_at_request_) {
+    refused_ = true;
     snapshot_applied_ = false;
     snapshots_ = 0;
     return Doubt("a snapshot older than what was known before it was asked for");
@@ -254,6 +262,7 @@ std::string Reference::Judge(const Shown& shown) {
       muted_ = was && !shown.synchronized;
       break;
     case Must::kMaySynchronize:
+    case Must::kEither:
       break;
   }
   if (!shown.synchronized) {
@@ -295,7 +304,8 @@ void Reference::AddTo(Fingerprint& fingerprint) const {
   fingerprint.Add(ahead_ ? 1 : 0);
   if (ahead_) add(*ahead_);
   fingerprint.Add((synchronized_ ? 1u : 0u) + (snapshot_applied_ ? 2u : 0u) +
-                  (topic_seen_ ? 4u : 0u) + (asked_ ? 8u : 0u) + (muted_ ? 16u : 0u));
+                  (topic_seen_ ? 4u : 0u) + (asked_ ? 8u : 0u) + (muted_ ? 16u : 0u) +
+                  (refused_ ? 32u : 0u));
   fingerprint.AddNext(heard_ ? *heard_ + 1 : 0);
   fingerprint.AddNext(snapshot_floor_);
   fingerprint.AddNext(inherited_floor_);

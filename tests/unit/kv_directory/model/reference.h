@@ -74,16 +74,23 @@ class Reference {
 
   bool synchronized() const { return synchronized_; }
   const std::vector<Picture>& pictures() const { return pictures_; }
-  // No snapshot will do: the subscription seems wrong (D7), or a connection was renewed because of an
-  // old snapshot and nothing has been heard on it.
-  bool waits_for_a_word() const { return muted_ || (!synchronized_ && inherited_floor_ > 0); }
+  // No snapshot will do: the subscription seems wrong (D7), or the publisher's snapshot is older than
+  // what was heard, and since then it has said nothing.
+  bool waits_for_a_word() const { return muted_ || refused_; }
   // Whole ones on this connection, full batches included.
   int snapshots_taken() const { return snapshots_; }
   std::uint64_t mixed_pictures() const { return mixed_pictures_; }
   void AddTo(Fingerprint& fingerprint) const;
 
  private:
-  enum class Must : std::uint8_t { kStay, kSynchronize, kUnsynchronize, kMaySynchronize, kMayMute };
+  enum class Must : std::uint8_t {
+    kStay,
+    kSynchronize,
+    kUnsynchronize,
+    kMaySynchronize,
+    kMayMute,
+    kEither
+  };
   std::uint64_t LiveFloor() const;
   void Expect(Must must, std::string why) {
     must_ = must;
@@ -109,6 +116,7 @@ class Reference {
   bool snapshot_applied_ = false;  // D5's condition
   bool topic_seen_ = false;
   bool muted_ = false;
+  bool refused_ = false;  // a snapshot, as too old
   int snapshots_ = 0;
 
   bool asked_ = false;
