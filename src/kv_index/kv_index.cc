@@ -26,15 +26,13 @@ class ChainKeys {
       : hasher_(hasher), left_(tokens) {}
 
   std::span<const model::ContentKey> operator()(std::size_t most) {
-    auto& piece = pieces_[turn_ ^= 1];
-    const std::uint32_t size = hasher_.block_size();
-    std::size_t count = 0;
-    for (; count < most && left_.size() >= size; ++count) {
-      parent_ = hasher_.Child(parent_, left_.first(size));
-      left_ = left_.subspan(size);
-      piece[count] = parent_;
-    }
-    return std::span(piece).first(count);
+    const std::size_t size = hasher_.block_size();
+    const auto piece = std::span(pieces_[turn_ ^= 1]).first(std::min(most, left_.size() / size));
+    if (piece.empty()) return piece;
+    hasher_.Chain(parent_, left_.first(piece.size() * size), piece);
+    left_ = left_.subspan(piece.size() * size);
+    parent_ = piece.back();
+    return piece;
   }
 
  private:

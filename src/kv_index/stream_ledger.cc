@@ -80,14 +80,12 @@ ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash
   std::array<ContentKey, kAhead> keys;
   for (std::size_t done = 0; done < hashes.size(); done += kAhead) {
     const std::size_t count = std::min(kAhead, hashes.size() - done);
+    for (std::size_t i = 0; i < count; ++i) table_.Prefetch(hashes[done + i]);
+    view_.hasher.Chain(key, tokens.subspan(done * size, count * size), std::span(keys).first(count));
+    key = keys[count - 1];
     {
       base::EpochGuard guard;
-      for (std::size_t i = 0; i < count; ++i) {
-        table_.Prefetch(hashes[done + i]);
-        key = view_.hasher.Child(key, tokens.subspan((done + i) * size, size));
-        keys[i] = key;
-        view_.blocks.Prefetch(view_.blocks.RefOf(key));
-      }
+      for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(view_.blocks.RefOf(keys[i]));
     }
     for (std::size_t i = 0; i < count; ++i) {
       if (!StoreOne(hashes[done + i], keys[i], TierBit(tier), result)) return result;

@@ -4,11 +4,14 @@
 #include "model/content_key.h"
 
 #include <gtest/gtest.h>
+#define XXH_STATIC_LINKING_ONLY  // for XXH3_generateSecret_fromSeed
 #include <xxhash.h>
 
 #include <cstdint>
 #include <random>
 #include <vector>
+
+#include "model/internal/chain_hash.h"
 
 namespace xms::model {
 namespace {
@@ -44,6 +47,34 @@ TEST(ModelContentKey, IsTheSeededHashOfParentAndTokensForEveryBlockSize) {
       }
     }
   }
+}
+
+// Whatever this machine's processor would choose.
+TEST(ModelContentKey, IsTheSameInEveryCompiledForm) {
+  std::vector<internal::HashChain*> forms = {internal::xms_hash_chain_portable};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) forms.push_back(internal::xms_hash_chain_avx2);
+#endif
+  std::mt19937 random(8);
+  std::vector<std::uint32_t> tokens(3 * 4096);
+  for (std::uint32_t& token : tokens) token = random();
+  unsigned char secret[internal::kSecretBytes];
+  XXH3_generateSecret_fromSeed(secret, 1024);
+  const auto check = [&](std::uint32_t size) {
+    for (internal::HashChain* form : forms) {
+      const std::uint64_t root[2] = {5, 6};
+      ContentKey keys[3];
+      form(root, reinterpret_cast<const unsigned char*>(tokens.data()), size * 4, 3, secret, 1024,
+           reinterpret_cast<std::uint64_t*>(keys));
+      ContentKey parent{5, 6};
+      for (std::size_t b = 0; b < 3; ++b) {
+        parent = Expected(1024, parent, std::span(tokens).subspan(b * size, size));
+        ASSERT_EQ(keys[b], parent) << "block " << b << " of " << size << " tokens";
+      }
+    }
+  };
+  for (std::uint32_t size = 1; size <= 600; ++size) check(size);
+  for (const std::uint32_t size : {1023u, 1024u, 1025u, 4096u}) check(size);
 }
 
 TEST(ModelContentKey, HoldsForTheLargestBlocks) {
