@@ -85,7 +85,9 @@ EpochGuard::EpochGuard() {
 
 EpochGuard::~EpochGuard() {
   ThreadReader& mine = ThisThread();
-  if (--mine.depth == 0) mine.reader->announced.store(0);
+  // R4. Nothing that comes later may be seen before R1 to R3 of this guard; what the next guard
+  // announces is ordered after it by being of the same object.
+  if (--mine.depth == 0) mine.reader->announced.store(0, std::memory_order_release);
 }
 
 void EpochRetire(std::function<void()> free) {

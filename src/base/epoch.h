@@ -6,17 +6,19 @@
 //             on.
 // Rules       An EpochGuard never spans a suspension point, an I/O call or a wait for a lock: one
 //             sleeping reader keeps every retired object alive.
-// Argument    All operations involved are sequentially consistent; there are no fences
+// Argument    All operations involved but R4 are sequentially consistent; there are no fences
 //             (ThreadSanitizer cannot follow them). Writer: W1 unlink the object (its pointer is
 //             replaced), W2 e = epoch++, W3 free once every announced epoch is > e. Reader: R1
 //             read the epoch, R2 announce it, R3 load the pointer. If W3's scan misses R2, R2
 //             follows the scan in the single total order, so R3 follows W1 and finds the new
 //             object. If the scan sees an epoch > e, R1 followed W2, hence R3 followed W1.
-//             Otherwise the object is kept. A reader that the scan saw leave has released what it
-//             read: the free follows its last look. For memory reused in place (EpochStamp,
-//             EpochAdvance) W2 is only a load of e, and a later epoch++, before the scan, takes
-//             its part: R1 reading more than e followed that increment, which followed the load,
-//             which followed W1.
+//             Otherwise the object is kept. A reader leaves by storing 0 (R4, release): a scan
+//             that sees it follows the reader's last look. One that sees what a later guard announces
+//             sees no less, and that the store is not sequentially consistent can only make an object
+//             be kept longer: until it is seen, the scan reads what R2 announced. For memory reused
+//             in place (EpochStamp, EpochAdvance) W2 is only a load of e, and a later epoch++, before
+//             the scan, takes its part: R1 reading more than e followed that increment, which
+//             followed the load, which followed W1.
 // Proof       BaseEpoch*, BaseEpochStress* under tsan.
 #pragma once
 
