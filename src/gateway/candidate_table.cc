@@ -99,17 +99,16 @@ NoCredit CandidateTable::Credit(const instances::Instance& instance, const Promp
   const std::size_t first_hit = hit_count_;
   std::uint32_t shortest_block = UINT32_MAX;
   for (const auto& slot : slots.first(wanted)) {
-    const kv_index::SlotMatch* match =
-        slot.slot < match_.slot_count ? &match_.slots[slot.slot] : nullptr;
-    if (match == nullptr || !match->synchronized ||
-        kv_index::KvIndex::LifeOf(match->generation) != slot.life ||
+    const kv_index::SlotMatch match =
+        slot.slot < match_.slot_count ? match_.slots[slot.slot] : kv_index::SlotMatch{};
+    if (!match.synchronized || kv_index::KvIndex::LifeOf(match.generation) != slot.life ||
         hit_count_ == std::size(hits_)) {
       hit_count_ = first_hit;
       return NoCredit::kUnsynchronized;
     }
     shortest_block = std::min(shortest_block, slot.info->block_size);
-    hits_[hit_count_++] = {slot.info->key.rank.value, match->device_hit_tokens,
-                           match->host_only_hit_tokens};
+    hits_[hit_count_++] = {slot.info->key.rank.value, match.device_hit_tokens,
+                           match.host_only_hit_tokens};
   }
   if (prompt.tokens.size() < shortest_block) {
     hit_count_ = first_hit;

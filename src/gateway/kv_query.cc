@@ -55,7 +55,7 @@ struct Hits {
 
 Hits HitsOf(const kv_index::StreamStatus& stream, const kv_index::MatchResult& match) {
   if (stream.slot >= match.slot_count) return {};
-  const kv_index::SlotMatch& slot = match.slots[stream.slot];
+  const kv_index::SlotMatch slot = match.slots[stream.slot];
   if (slot.generation != stream.generation || !slot.synchronized) return {};
   return {true, slot.device_hit_tokens, slot.host_only_hit_tokens};
 }

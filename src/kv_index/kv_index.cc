@@ -59,11 +59,11 @@ class ReadyKeys {
 };
 
 template <typename Keys>
-void Walk(const View& view, const SlotSet& synchronized, Keys&& keys, MatchResult& out) {
+void Walk(const View& view, const SlotSet& synchronized, Keys&& keys, SlotHits& hits) {
   const SlotSet own = view.Slots();
   const SlotSet slots{{own.word[0] & synchronized.word[0], own.word[1] & synchronized.word[1]}};
   if (!slots.Any()) return;
-  PrefixRun run(slots, view.hasher.block_size(), out.slots);
+  PrefixRun run(slots, view.hasher.block_size(), hits);
   view.blocks.Run(keys, run);
   run.Finish();
 }
@@ -73,33 +73,39 @@ void Walk(const View& view, const SlotSet& synchronized, Keys&& keys, MatchResul
 struct KvIndex::Impl : internal::IndexState {
   using IndexState::IndexState;
 
-  // Before the walk: every slot's generation, no hits, and who is synchronized.
+  // Before the walk: every slot's generation, and who is synchronized. Hits of those are written by
+  // the walk, hits of others are none.
   SlotSet Begin(const void* scope, MatchResult& out) const {
+    SlotMatches& slots = out.slots;
     const std::uint64_t now = stamp.load(std::memory_order_acquire);  // S2
     if (now != out.stamp_ || scope != out.scope_) {
       SlotSet synchronized;
       out.slot_count = slot_count.load(std::memory_order_acquire);
       for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
         const std::uint64_t value = generation[slot].load(std::memory_order_acquire);  // G2
-        out.slots[slot] = {value, (value & 1) != 0, 0, 0};
+        slots.generation_[slot] = value;
         if ((value & 1) != 0) synchronized.Add(slot);
       }
+      slots.hits_ = SlotHits{};
+      slots.synchronized_[0] = synchronized.word[0];
+      slots.synchronized_[1] = synchronized.word[1];
       out.stamp_ = now;
       out.scope_ = scope;
-      out.synchronized_[0] = synchronized.word[0];
-      out.synchronized_[1] = synchronized.word[1];
     }
-    return {{out.synchronized_[0], out.synchronized_[1]}};
+    return {{slots.synchronized_[0], slots.synchronized_[1]}};
   }
 
   // After it: whoever changed generation meanwhile has told us nothing.
   void End(MatchResult& out) const {
     if (stamp.load(std::memory_order_acquire) == out.stamp_) return;  // S3
     out.stamp_ = 0;
+    SlotMatches& slots = out.slots;
     for (std::uint32_t slot = 0; slot < out.slot_count; ++slot) {
-      SlotMatch& match = out.slots[slot];
-      if (generation[slot].load(std::memory_order_acquire) == match.generation) continue;  // G3
-      match = {match.generation, false, 0, 0};
+      if (generation[slot].load(std::memory_order_acquire) == slots.generation_[slot]) {  // G3
+        continue;
+      }
+      slots.synchronized_[slot >> 6] &= ~(std::uint64_t{1} << (slot & 63));
+      slots.hits_.device_tokens[slot] = slots.hits_.host_only_tokens[slot] = 0;
     }
   }
 };
@@ -120,7 +126,7 @@ void KvIndex::Match(std::span<const std::uint32_t> tokens, MatchResult& out) con
   base::EpochGuard guard;
   const SlotSet synchronized = impl_->Begin(nullptr, out);
   for (const View* view : *impl_->views.Get()) {
-    Walk(*view, synchronized, ChainKeys(view->hasher, tokens), out);
+    Walk(*view, synchronized, ChainKeys(view->hasher, tokens), out.slots.hits_);
   }
   impl_->End(out);
 }
@@ -131,7 +137,7 @@ void KvIndex::MatchKeys(std::uint64_t hash_seed, std::uint32_t block_size,
   for (const View* view : *impl_->views.Get()) {
     if (view->hasher.hash_seed() != hash_seed || view->hasher.block_size() != block_size) continue;
     const SlotSet synchronized = impl_->Begin(view, out);
-    Walk(*view, synchronized, ReadyKeys(keys), out);
+    Walk(*view, synchronized, ReadyKeys(keys), out.slots.hits_);
     impl_->End(out);
     return;
   }

@@ -71,19 +71,39 @@ struct SlotMatch {
   std::uint32_t host_only_hit_tokens = 0;
 };
 
+// The hits of all slots, in arrays that a match can fill for many slots at once.
+struct alignas(64) SlotHits {
+  std::uint32_t device_tokens[kMaxSlots] = {};
+  std::uint32_t host_only_tokens[kMaxSlots] = {};
+  bool any_host_only = false;  // false: host_only_tokens are all 0
+};
+
 // slots[i] says what the stream in slot i holds. Which stream that is: Slots(), taken before the match.
 // Reuse one from match to match: what has not changed since is not written again.
+class SlotMatches {
+ public:
+  SlotMatch operator[](std::size_t slot) const {
+    return {generation_[slot], (synchronized_[slot >> 6] >> (slot & 63) & 1) != 0,
+            hits_.device_tokens[slot], hits_.host_only_tokens[slot]};
+  }
+
+ private:
+  friend class KvIndex;
+  SlotHits hits_;
+  std::uint64_t generation_[kMaxSlots] = {};
+  std::uint64_t synchronized_[2] = {0, 0};
+};
+
 struct MatchResult {
-  SlotMatch slots[kMaxSlots];
+  SlotMatches slots;
   std::size_t slot_count = 0;  // slots beyond are free, their entries mean nothing
 
  private:
   friend class KvIndex;
-  // The state that generations and flags above were read in, and the view (null: all) whose slots
-  // have hits. 0: unknown.
+  // The state that generations above were read in, and the view (null: all) whose slots have hits.
+  // 0: unknown.
   std::uint64_t stamp_ = 0;
   const void* scope_ = nullptr;
-  std::uint64_t synchronized_[2] = {0, 0};
 };
 
 // What the query answer and the candidate table need to know of one stream, at one moment. `generation`

@@ -48,7 +48,7 @@ StreamLedger::Impl::Impl(internal::IndexState& index, internal::IndexState::Open
       view_(*opened.view),
       generation_(place_.life << 32),
       table_(index.options.salt),
-      dropped_(index.options.salt, std::max<std::size_t>(1024, limit() / 16)) {}
+      dropped_(index.options.salt, std::clamp<std::uint64_t>(limit() / 16, 1024, 65536)) {}
 
 StreamLedger::Impl::~Impl() {
   Unsynchronize("closed");
@@ -81,12 +81,12 @@ ApplyResult StreamLedger::Impl::Store(model::Tier tier, std::span<const WireHash
   for (std::size_t done = 0; done < hashes.size(); done += kAhead) {
     const std::size_t count = std::min(kAhead, hashes.size() - done);
     for (std::size_t i = 0; i < count; ++i) table_.Prefetch(hashes[done + i]);
-    view_.hasher.Chain(key, tokens.subspan(done * size, count * size), std::span(keys).first(count));
+    view_.hasher.Chain(key, tokens.subspan(done * size, count * size),
+                       std::span(keys).first(count));
     key = keys[count - 1];
-    {
-      base::EpochGuard guard;
-      for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(view_.blocks.RefOf(keys[i]));
-    }
+    std::array<internal::KeyRef, kAhead> refs;
+    for (std::size_t i = 0; i < count; ++i) refs[i] = view_.blocks.RefOf(keys[i]);
+    Approach(std::span(refs).first(count));
     for (std::size_t i = 0; i < count; ++i) {
       if (!StoreOne(hashes[done + i], keys[i], TierBit(tier), result)) return result;
     }
@@ -182,15 +182,15 @@ std::uint32_t StreamLedger::Impl::Remove(model::Tier tier, std::span<const WireH
   for (std::size_t done = 0; done < hashes.size(); done += kAhead) {
     const auto some = hashes.subspan(done, std::min(kAhead, hashes.size() - done));
     for (const WireHash wire : some) table_.Prefetch(wire);
-    {
-      base::EpochGuard guard;
-      for (const WireHash wire : some) {
-        const Mapping* mapping = table_.Find(wire);
-        if (mapping != nullptr && mapping->indexed() && (mapping->tiers() & bit) != 0) {
-          view_.blocks.Prefetch(mapping->reference());
-        }
+    std::array<internal::KeyRef, kAhead> refs;
+    std::size_t count = 0;
+    for (const WireHash wire : some) {
+      const Mapping* mapping = table_.Find(wire);
+      if (mapping != nullptr && mapping->indexed() && (mapping->tiers() & bit) != 0) {
+        refs[count++] = mapping->reference();
       }
     }
+    Approach(std::span(refs).first(count));
     for (const WireHash wire : some) {
       Mapping* mapping = table_.Find(wire);
       if (mapping == nullptr) {
@@ -202,6 +202,12 @@ std::uint32_t StreamLedger::Impl::Remove(model::Tier tier, std::span<const WireH
     }
   }
   return unknown;
+}
+
+void StreamLedger::Impl::Approach(std::span<const internal::KeyRef> refs) const {
+  base::EpochGuard guard;
+  for (const internal::KeyRef ref : refs) view_.blocks.PrefetchBucket(ref);
+  for (const internal::KeyRef ref : refs) view_.blocks.PrefetchEntries(ref);
 }
 
 template <typename Change>
@@ -255,10 +261,7 @@ void StreamLedger::Impl::ClearAll() {
     std::array<internal::KeyRef, kAhead> refs;
     std::size_t count = 0;
     const auto flush = [&] {
-      {
-        base::EpochGuard guard;
-        for (std::size_t i = 0; i < count; ++i) view_.blocks.Prefetch(refs[i]);
-      }
+      Approach(std::span(refs).first(count));
       for (std::size_t i = 0; i < count; ++i) view_.blocks.ClearEvery(refs[i], place_.slot);
       count = 0;
     };
@@ -410,8 +413,7 @@ void StreamLedger::Impl::DropOldestParked() {
   table_.Erase(mapping);
   parked_.Remove(number);
   dropped_.Add(wire);
-  // It is often the next to go.
-  if (parked_.size() != 0) table_.Prefetch(parked_.wire(parked_.oldest()));
+  if (parked_.size() != 0) table_.Prefetch(parked_.SoonOldest());
 }
 
 bool StreamLedger::Impl::MakeRoom() {

@@ -7,7 +7,8 @@
 // Invariants  L1  A hash has one statement: indexed (a content key) or opaque (no credit, B5), and a
 //                 set of tiers. Mappings outlive residency, first-in first-out, up to
 //                 max(1024, resident/8) and within the limit (C2). Of those that had to go the names
-//                 stay, at least the last max(1024, limit/16): a child of one is opaque, not unknown.
+//                 stay, the last limit/16 of them, at least 1024 and at most 65536: a child of one is
+//                 opaque, not unknown.
 //             L2  After Unsynchronize returns, no match that begins reports a hit of this stream until
 //                 Synchronize.
 //             L3  Counts towards max_blocks_per_stream: every mapping kept (C7). One without residency
@@ -18,8 +19,8 @@
 //             and resets. kUnknownParent has changed nothing.
 // Cost        A stored block: one hash of 16 + 4·block_size bytes, one ledger and one view operation.
 //             12.8 bytes a mapping, divided by how full the table is (0.68 to 0.81 when large); names
-//             of dropped ones at most 2 bytes for each mapping of the limit. ClearTier, ClearAll and
-//             destruction: O(mappings), measured in bench/kv_index.
+//             of dropped ones four bytes each. ClearTier, ClearAll and destruction: O(mappings),
+//             measured in bench/kv_index.
 // Proof       KVIndexLedger*, KVIndexModel*, bench/kv_index.
 #pragma once
 

@@ -23,6 +23,12 @@ class ParkedList {
   std::size_t bytes() const { return nodes_.capacity() * sizeof(Node); }
   std::uint32_t oldest() const { return first_; }  // kNone when empty
   model::WireHash wire(std::uint32_t number) const { return nodes_[number].wire; }
+  // A guess at one that will be the oldest a few drops from now, worth a prefetch: places are mostly
+  // reused in the order of the queue. Not when empty.
+  model::WireHash SoonOldest() const {
+    const std::size_t ahead = std::size_t{first_} + 6;
+    return nodes_[ahead < nodes_.size() ? ahead : ahead % nodes_.size()].wire;
+  }
   // Meaningless for an opaque one.
   const model::ContentKey& key(std::uint32_t number) const { return nodes_[number].key; }
 

@@ -7,6 +7,7 @@
 //             word operations that mostly ends at once.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -47,28 +48,27 @@ class SlotCounter {
 class PrefixRun {
  public:
   // `slots`: the streams that take part. Their entries of `out` get their hits, others are not touched.
-  PrefixRun(const SlotSet& slots, std::uint32_t block_size, SlotMatch* out)
+  PrefixRun(const SlotSet& slots, std::uint32_t block_size, SlotHits& out)
       : slots_(slots), block_size_(block_size), out_(out) {}
 
   const SlotSet& slots() const { return slots_; }
 
   // The runs of these slots end after so many blocks, all of them on Device for all that is known yet.
   void End(const SlotSet& slots, std::uint32_t blocks) {
-    ForEachSlot(slots, [out = out_, tokens = blocks * block_size_](std::uint32_t slot) {
-      out[slot].device_hit_tokens = tokens;
-      out[slot].host_only_hit_tokens = 0;
-    });
+    Fill(out_.device_tokens, slots, blocks * block_size_);
   }
   // The next block of these slots' runs is on Host only.
   void AddHostOnly(const SlotSet& slots) { host_only_.Add(slots); }
 
   // After all runs have ended.
   void Finish() {
+    if (out_.any_host_only) Fill(out_.host_only_tokens, slots_, 0);
     if (!host_only_.Any()) return;
+    out_.any_host_only = true;
     ForEachSlot(slots_, [this](std::uint32_t slot) {
       const std::uint32_t tokens = host_only_.Of(slot) * block_size_;
-      out_[slot].device_hit_tokens -= tokens;
-      out_[slot].host_only_hit_tokens = tokens;
+      out_.device_tokens[slot] -= tokens;
+      out_.host_only_tokens[slot] = tokens;
     });
   }
 
@@ -82,9 +82,32 @@ class PrefixRun {
     }
   }
 
+  // Writes `value` at each of these slots, four at a time under a mask: most runs of a match end at
+  // the same block.
+  static void Fill(std::uint32_t* out, const SlotSet& slots, std::uint32_t value) {
+    for (std::uint32_t slot = 0; slot < kMaxSlots; slot += 16) {
+      std::uint32_t some = slots.word[slot >> 6] >> (slot & 63) & 0xFFFF;
+      for (std::uint32_t* at = out + slot; some != 0; some >>= 4, at += 4) {
+        const std::uint32_t* const mask = kLanes[some & 15];
+        for (std::uint32_t lane = 0; lane < 4; ++lane) {
+          at[lane] = (at[lane] & ~mask[lane]) | (value & mask[lane]);
+        }
+      }
+    }
+  }
+  static constexpr std::array<std::uint32_t[4], 16> kLanes = [] {
+    std::array<std::uint32_t[4], 16> lanes{};
+    for (std::uint32_t bits = 0; bits < 16; ++bits) {
+      for (std::uint32_t lane = 0; lane < 4; ++lane) {
+        lanes[bits][lane] = (bits >> lane & 1) != 0 ? UINT32_MAX : 0;
+      }
+    }
+    return lanes;
+  }();
+
   const SlotSet slots_;
   const std::uint32_t block_size_;
-  SlotMatch* const out_;
+  SlotHits& out_;
   SlotCounter host_only_;
 };
 

@@ -106,6 +106,7 @@ class BasicPrefixView {
   // the next n keys as a span, fewer at the end, none after it; a span stays as it is until the call
   // after the next. Keys are asked for one piece ahead of the walk, in pieces that grow to kPiece.
   static constexpr std::size_t kPiece = 32;
+  static constexpr std::size_t kFirstPiece = 4;
   template <typename NextKeys>
   void Run(NextKeys&& next_keys, PrefixRun& run) const;
 
@@ -132,10 +133,20 @@ class BasicPrefixView {
   // Clears the slot's bits in all its entries with this KeyRef.
   void ClearEvery(KeyRef ref, std::uint32_t slot);
 
-  // Inside an EpochGuard: brings what an operation with this key will need closer.
-  void Prefetch(KeyRef ref) const {
+  // Inside an EpochGuard: bring closer what an operation with this KeyRef will need; the second once
+  // the first has had time.
+  void PrefetchBucket(KeyRef ref) const {
     const SegmentTable* table = tables_[ref >> 20].load();  // F
     __builtin_prefetch(&table->bucket(table->Home(ref & kLocalMask)));
+  }
+  void PrefetchEntries(KeyRef ref) const {
+    const SegmentTable* table = tables_[ref >> 20].load();  // F
+    const Bucket& home = table->bucket(table->Home(ref & kLocalMask));
+    const std::uint64_t control = home.control.load(std::memory_order_relaxed);
+    for (std::uint64_t left = Bucket::Candidates(control, ref); left != 0; left &= left - 1) {
+      __builtin_prefetch(
+          &table->single(home.cell[Bucket::IndexOf(left)].load(std::memory_order_relaxed)));
+    }
   }
 
   // Distinct keys held. Takes each segment's lock in turn.
@@ -153,9 +164,8 @@ class BasicPrefixView {
   struct Probe {
     const SegmentTable* table;
     const Bucket* home;
-    std::uint64_t cell;  // the first in its home that may be the key's; 0: none
+    std::uint64_t cell;  // the first in its home that may be the key's; 0: not seen, look for it
     std::uint32_t tag;
-    bool elsewhere;  // if that is not it, there may be others
   };
 
   // Twenty bits that choose the bucket, and twelve that no position depends on.
@@ -171,7 +181,7 @@ class BasicPrefixView {
     Hooks::At(Hooks::kReaderHasTable);
   }
   static void FindEntry(Probe& probe);
-  static void PrefetchEntry(const Probe& probe);
+  static bool AllOnDevice(const model::ContentKey& key, const Probe& probe, const SlotSet& alive);
   static Residency Load(const model::ContentKey& key, const Probe& probe);
   static Residency LoadByScan(const model::ContentKey& key, const Probe& probe);
   static Residency LoadEntry(const SegmentTable& table, std::uint64_t cell);
@@ -199,13 +209,8 @@ class BasicPrefixView {
   static bool IsSparse(const SegmentTable& table);
   // Replaces a segment's table by one of the size that its entries want, if it is still `seen`.
   void Resize(std::uint32_t segment, const SegmentTable* seen);
-  struct Kinds {
-    std::uint32_t singles = 0;
-    std::uint32_t shareds = 0;
-  };
   static bool HasOneHolder(const SegmentTable& table, std::uint64_t cell);
   static std::uint64_t HolderOf(const Residency& residency);
-  static Kinds CountKinds(const SegmentTable& table);
   void MoveInto(const SegmentTable& from, SegmentTable& to);
 
   const std::uint64_t salt_;

@@ -9,25 +9,14 @@ namespace xms::kv_index::internal {
 
 template <typename Hooks>
 [[gnu::always_inline]] inline void BasicPrefixView<Hooks>::FindEntry(Probe& probe) {
-  const std::uint64_t control = probe.home->control.load();
+  const std::uint64_t candidates = Bucket::Candidates(probe.home->control.load(), probe.tag);
   probe.cell = 0;
-  probe.elsewhere = Bucket::Spill(control) != 0;
-  for (std::uint64_t left = Bucket::Candidates(control, probe.tag); left != 0; left &= left - 1) {
-    const std::uint64_t cell = probe.home->cell[Bucket::IndexOf(left)].load();  // D
-    if (SegmentTable::TagOf(cell) != probe.tag || cell == 0) continue;
-    Hooks::At(Hooks::kReaderHasCell);
-    if (probe.cell == 0) {
-      probe.cell = cell;
-    } else {
-      probe.elsewhere = true;  // two keys that agree in 32 bits
-    }
-  }
-}
-
-template <typename Hooks>
-[[gnu::always_inline]] inline void BasicPrefixView<Hooks>::PrefetchEntry(const Probe& probe) {
-  if (probe.cell == 0) return;
-  const SingleEntry& entry = probe.table->single(probe.cell);
+  if (candidates == 0) return;
+  const std::uint64_t cell = probe.home->cell[Bucket::IndexOf(candidates)].load();  // D
+  if (SegmentTable::TagOf(cell) != probe.tag) return;
+  Hooks::At(Hooks::kReaderHasCell);
+  probe.cell = cell;
+  const SingleEntry& entry = probe.table->single(cell);  // of either kind
   __builtin_prefetch(&entry.low);
   __builtin_prefetch(&entry.holder);  // where it crosses a line; a shared one does not
 }
@@ -60,7 +49,6 @@ template <typename Hooks>
     Hooks::At(Hooks::kReaderHasKey);
     return LoadEntry(*probe.table, probe.cell);
   }
-  if (!probe.elsewhere) return {};
   return LoadByScan(key, probe);
 }
 
@@ -85,38 +73,62 @@ template <typename Hooks>
   return {};
 }
 
+// The usual block of a long prompt: shared, and on Device for every slot of `alive`.
+template <typename Hooks>
+[[gnu::always_inline]] inline bool BasicPrefixView<Hooks>::AllOnDevice(const model::ContentKey& key,
+                                                                       const Probe& probe,
+                                                                       const SlotSet& alive) {
+  if (!SegmentTable::IsShared(probe.cell)) return false;
+  const SharedEntry& entry = probe.table->shared(probe.cell);
+  if (entry.low.load(std::memory_order_relaxed) != key.low ||
+      entry.high.load(std::memory_order_relaxed) != key.high) {
+    return false;
+  }
+  Hooks::At(Hooks::kReaderHasKey);
+  return ((alive.word[0] & ~entry.device[0].load(std::memory_order_acquire)) |  // B
+          (alive.word[1] & ~entry.device[1].load(std::memory_order_acquire))) == 0;
+}
+
 template <typename Hooks>
 template <typename NextKeys>
 void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
-  std::span<const model::ContentKey> keys[2];
-  Probe probes[2][kPiece];
-  std::size_t piece = 4;
-  const auto aim = [&](int side) {
-    keys[side] = next_keys(piece);
-    piece = std::min(2 * piece, kPiece);
-    for (std::size_t i = 0; i < keys[side].size(); ++i) {
-      Aim(keys[side][i], probes[side][i]);
-      __builtin_prefetch(probes[side][i].home);
+  struct Piece {
+    const model::ContentKey* keys;
+    std::size_t size;
+    Probe probes[kPiece];
+  };
+  Piece pieces[2];
+  std::size_t most = kFirstPiece;
+  const auto aim = [&](Piece& piece) {
+    const std::span<const model::ContentKey> keys = next_keys(most);
+    most = std::min(4 * most, kPiece);
+    piece.keys = keys.data();
+    piece.size = keys.size();
+    for (std::size_t i = 0; i < piece.size; ++i) {
+      Aim(piece.keys[i], piece.probes[i]);
+      __builtin_prefetch(piece.probes[i].home);
     }
   };
-  const auto find = [&](int side) {
-    for (std::size_t i = 0; i < keys[side].size(); ++i) {
-      FindEntry(probes[side][i]);
-      PrefetchEntry(probes[side][i]);
-    }
+  const auto find = [](Piece& piece) {
+    for (std::size_t i = 0; i < piece.size; ++i) FindEntry(piece.probes[i]);
   };
   // Here and not in `run`, so that they stay in registers.
   SlotSet alive = run.slots();
   std::uint32_t blocks = 0;
-  aim(0);
-  find(0);
-  for (int side = 0; !keys[side].empty(); side ^= 1) {
-    aim(side ^ 1);
-    for (std::size_t i = 0; i < keys[side].size(); ++i, ++blocks) {
-      Residency block = Load(keys[side][i], probes[side][i]);
-      if (alive.Without(block).Any()) [[unlikely]] {
+  aim(pieces[0]);
+  find(pieces[0]);
+  for (int side = 0; pieces[side].size != 0; side ^= 1) {
+    aim(pieces[side ^ 1]);
+    const Piece& piece = pieces[side];
+    for (std::size_t i = 0; i < piece.size; ++i, ++blocks) {
+      const model::ContentKey& key = piece.keys[i];
+      const Probe& probe = piece.probes[i];
+      if (AllOnDevice(key, probe, alive)) [[likely]]
+        continue;
+      Residency block = Load(key, probe);
+      if (alive.Without(block).Any()) {
         // A slot that moved from Host to Device between our loads of the two was missed by both.
-        if (block.Any()) block.Add(Load(keys[side][i], probes[side][i]));
+        if (block.Any()) block.Add(Load(key, probe));
         const SlotSet ended = alive.Without(block);
         run.End(ended, blocks);
         alive = alive.Without(ended);
@@ -125,7 +137,7 @@ void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
       const SlotSet host_only = alive.Without(block.device);
       if (host_only.Any()) run.AddHostOnly(host_only);
     }
-    find(side ^ 1);
+    find(pieces[side ^ 1]);
   }
   run.End(alive, blocks);
 }

@@ -247,15 +247,17 @@ void BasicPrefixView<Hooks>::Resize(std::uint32_t segment, const SegmentTable* s
       Hold hold(locks_[segment]);
       SegmentTable* table = tables_[segment].load(std::memory_order_relaxed);
       if (table != seen) return;  // somebody else did it
-      const Kinds kinds = CountKinds(*table);
-      if (fresh != nullptr && fresh->size().Fits(kinds.singles, kinds.shareds)) {
+      // Some of the shared ones will turn out to have one holder left.
+      const std::uint32_t singles = table->single_pool.live();
+      const std::uint32_t shareds = table->shared_pool.live();
+      if (fresh != nullptr && fresh->size().Fits(singles, shareds)) {
         MoveInto(*table, *fresh);
         Hooks::At(Hooks::kWriterBuilt);
         bytes_->fetch_add(fresh->bytes(), std::memory_order_relaxed);
         tables_[segment].store(fresh.release());  // E
         old = table;
       }
-      want = SegmentTable::Size::For(kinds.singles, kinds.shareds);
+      want = SegmentTable::Size::For(singles, shareds);
     }
     // Memory is asked for without the lock; entries that came meanwhile may ask for more.
     if (old == nullptr) fresh = SegmentTable::New(want);
@@ -268,28 +270,12 @@ void BasicPrefixView<Hooks>::Resize(std::uint32_t segment, const SegmentTable* s
 }
 
 template <typename Hooks>
-typename BasicPrefixView<Hooks>::Kinds BasicPrefixView<Hooks>::CountKinds(
-    const SegmentTable& table) {
-  Kinds kinds;
-  for (std::uint32_t b = 0; b < table.size().buckets; ++b) {
-    for (const std::atomic<std::uint64_t>& place : table.bucket(b).cell) {
-      const std::uint64_t cell = place.load(std::memory_order_relaxed);
-      if (cell == 0) continue;
-      (HasOneHolder(table, cell) ? kinds.singles : kinds.shareds) += 1;
-    }
-  }
-  return kinds;
-}
-
-template <typename Hooks>
 bool BasicPrefixView<Hooks>::HasOneHolder(const SegmentTable& table, std::uint64_t cell) {
   if (!SegmentTable::IsShared(cell)) return true;
   const Residency residency = table.ResidencyOf(cell);
-  int holders = 0;
-  for (int i = 0; i < 2; ++i) {
-    holders += std::popcount(residency.device.word[i] | residency.host.word[i]);
-  }
-  return holders == 1;
+  const std::uint64_t low = residency.device.word[0] | residency.host.word[0];
+  const std::uint64_t high = residency.device.word[1] | residency.host.word[1];
+  return (low == 0) != (high == 0) && (low & (low - 1)) == 0 && (high & (high - 1)) == 0;
 }
 
 // `to` is not published yet, hence relaxed; E releases it.
@@ -301,12 +287,13 @@ void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to
       if (cell == 0) continue;
       const std::uint32_t tag = SegmentTable::TagOf(cell);
       const Residency residency = from.ResidencyOf(cell);
-      const bool single = HasOneHolder(from, cell);
-      const std::uint64_t copy = single ? to.TakeSingle(tag, bound_) : to.TakeShared(tag, bound_);
-      XMS_ASSERT(copy != 0);
-      if (single) {
+      // A shared entry that one holder is left of becomes a single one, if there is room for that.
+      std::uint64_t copy = HasOneHolder(from, cell) ? to.TakeSingle(tag, bound_) : 0;
+      if (copy != 0) {
         WriteSingle(to.single(copy), from.KeyOf(cell), HolderOf(residency));
       } else {
+        copy = to.TakeShared(tag, bound_);
+        XMS_ASSERT(copy != 0);
         WriteShared(to.shared(copy), from.KeyOf(cell), residency);
       }
       to.Link(tag & kLocalMask, copy);

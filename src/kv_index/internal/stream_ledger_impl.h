@@ -86,6 +86,8 @@ struct StreamLedger::Impl {
   // Runs a change that no match may see half of: the stream is not synchronized meanwhile (C8).
   template <typename Change>
   void Hidden(Change&& change);
+  // Brings closer what operations with these entries of the view will need.
+  void Approach(std::span<const internal::KeyRef> refs) const;
   // Applies one hash of a store; false when it is a conflict or over the limit.
   bool StoreOne(WireHash wire, const ContentKey& key, Tiers tier, ApplyResult& result);
   // A known hash gains a tier that it does not have.

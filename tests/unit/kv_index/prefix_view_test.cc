@@ -79,8 +79,8 @@ std::map<std::uint32_t, Lengths> RunOver(const TestView& view, std::span<const C
   base::EpochGuard guard;
   SlotSet set;
   for (const std::uint32_t slot : slots) set.Add(slot);
-  MatchResult result;
-  PrefixRun run(set, 1, result.slots);
+  SlotHits hits;
+  PrefixRun run(set, 1, hits);
   view.Run(
       [&keys](std::size_t most) {
         const auto piece = keys.first(std::min(most, keys.size()));
@@ -91,9 +91,8 @@ std::map<std::uint32_t, Lengths> RunOver(const TestView& view, std::span<const C
   run.Finish();
   std::map<std::uint32_t, Lengths> lengths;
   for (const std::uint32_t slot : slots) {
-    const SlotMatch& match = result.slots[slot];
-    lengths[slot] = {match.device_hit_tokens + match.host_only_hit_tokens,
-                     match.host_only_hit_tokens};
+    lengths[slot] = {hits.device_tokens[slot] + hits.host_only_tokens[slot],
+                     hits.host_only_tokens[slot]};
   }
   return lengths;
 }
