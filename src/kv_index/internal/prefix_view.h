@@ -168,6 +168,13 @@ class BasicPrefixView {
     std::uint32_t tag;
   };
 
+  // The slots that hold every block of a run so far.
+  struct Alive {
+    explicit Alive(const SlotSet& set) : slots(set), alone(set.Only()) {}
+    SlotSet slots;
+    std::uint32_t alone;  // the slot, when there is only one
+  };
+
   // Twenty bits that choose the bucket, and twelve that no position depends on.
   std::uint32_t TagOf(const model::ContentKey& key, KeyRef ref) const {
     return static_cast<std::uint32_t>(key.high << 20) | (ref & kLocalMask);
@@ -181,7 +188,7 @@ class BasicPrefixView {
     Hooks::At(Hooks::kReaderHasTable);
   }
   static void FindEntry(Probe& probe);
-  static bool AllOnDevice(const model::ContentKey& key, const Probe& probe, const SlotSet& alive);
+  static bool AllOnDevice(const model::ContentKey& key, const Probe& probe, const Alive& alive);
   static Residency Load(const model::ContentKey& key, const Probe& probe);
   static Residency LoadByScan(const model::ContentKey& key, const Probe& probe);
   static Residency LoadEntry(const SegmentTable& table, std::uint64_t cell);
@@ -209,8 +216,6 @@ class BasicPrefixView {
   static bool IsSparse(const SegmentTable& table);
   // Replaces a segment's table by one of the size that its entries want, if it is still `seen`.
   void Resize(std::uint32_t segment, const SegmentTable* seen);
-  static bool HasOneHolder(const SegmentTable& table, std::uint64_t cell);
-  static std::uint64_t HolderOf(const Residency& residency);
   void MoveInto(const SegmentTable& from, SegmentTable& to);
 
   const std::uint64_t salt_;

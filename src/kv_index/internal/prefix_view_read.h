@@ -73,20 +73,21 @@ template <typename Hooks>
   return {};
 }
 
-// The usual block of a long prompt: shared, and on Device for every slot of `alive`.
+// The usual block of a run: on Device for every slot of `alive`. Says no when it is not sure.
 template <typename Hooks>
 [[gnu::always_inline]] inline bool BasicPrefixView<Hooks>::AllOnDevice(const model::ContentKey& key,
                                                                        const Probe& probe,
-                                                                       const SlotSet& alive) {
-  if (!SegmentTable::IsShared(probe.cell)) return false;
-  const SharedEntry& entry = probe.table->shared(probe.cell);
-  if (entry.low.load(std::memory_order_relaxed) != key.low ||
-      entry.high.load(std::memory_order_relaxed) != key.high) {
-    return false;
-  }
+                                                                       const Alive& alive) {
+  if (probe.cell == 0 || probe.table->KeyOf(probe.cell) != key) return false;
   Hooks::At(Hooks::kReaderHasKey);
-  return ((alive.word[0] & ~entry.device[0].load(std::memory_order_acquire)) |  // B
-          (alive.word[1] & ~entry.device[1].load(std::memory_order_acquire))) == 0;
+  if (!SegmentTable::IsShared(probe.cell)) {
+    const std::uint64_t holder =
+        probe.table->single(probe.cell).holder.load(std::memory_order_acquire);  // B
+    return holder >> 8 == alive.alone && (holder & kOnDevice) != 0;
+  }
+  const SharedEntry& entry = probe.table->shared(probe.cell);
+  return ((alive.slots.word[0] & ~entry.device[0].load(std::memory_order_acquire)) |  // B
+          (alive.slots.word[1] & ~entry.device[1].load(std::memory_order_acquire))) == 0;
 }
 
 template <typename Hooks>
@@ -113,7 +114,7 @@ void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
     for (std::size_t i = 0; i < piece.size; ++i) FindEntry(piece.probes[i]);
   };
   // Here and not in `run`, so that they stay in registers.
-  SlotSet alive = run.slots();
+  Alive alive(run.slots());
   std::uint32_t blocks = 0;
   aim(pieces[0]);
   find(pieces[0]);
@@ -126,20 +127,20 @@ void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
       if (AllOnDevice(key, probe, alive)) [[likely]]
         continue;
       Residency block = Load(key, probe);
-      if (alive.Without(block).Any()) {
+      if (alive.slots.Without(block).Any()) {
         // A slot that moved from Host to Device between our loads of the two was missed by both.
         if (block.Any()) block.Add(Load(key, probe));
-        const SlotSet ended = alive.Without(block);
+        const SlotSet ended = alive.slots.Without(block);
         run.End(ended, blocks);
-        alive = alive.Without(ended);
-        if (!alive.Any()) return;
+        alive = Alive(alive.slots.Without(ended));
+        if (!alive.slots.Any()) return;
       }
-      const SlotSet host_only = alive.Without(block.device);
+      const SlotSet host_only = alive.slots.Without(block.device);
       if (host_only.Any()) run.AddHostOnly(host_only);
     }
     find(pieces[side ^ 1]);
   }
-  run.End(alive, blocks);
+  run.End(alive.slots, blocks);
 }
 
 }  // namespace xms::kv_index::internal

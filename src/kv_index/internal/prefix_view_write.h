@@ -269,15 +269,6 @@ void BasicPrefixView<Hooks>::Resize(std::uint32_t segment, const SegmentTable* s
   });
 }
 
-template <typename Hooks>
-bool BasicPrefixView<Hooks>::HasOneHolder(const SegmentTable& table, std::uint64_t cell) {
-  if (!SegmentTable::IsShared(cell)) return true;
-  const Residency residency = table.ResidencyOf(cell);
-  const std::uint64_t low = residency.device.word[0] | residency.host.word[0];
-  const std::uint64_t high = residency.device.word[1] | residency.host.word[1];
-  return (low == 0) != (high == 0) && (low & (low - 1)) == 0 && (high & (high - 1)) == 0;
-}
-
 // `to` is not published yet, hence relaxed; E releases it.
 template <typename Hooks>
 void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to) {
@@ -287,10 +278,12 @@ void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to
       if (cell == 0) continue;
       const std::uint32_t tag = SegmentTable::TagOf(cell);
       const Residency residency = from.ResidencyOf(cell);
+      const std::uint32_t only = residency.Holders().Only();
       // A shared entry that one holder is left of becomes a single one, if there is room for that.
-      std::uint64_t copy = HasOneHolder(from, cell) ? to.TakeSingle(tag, bound_) : 0;
+      std::uint64_t copy = only != UINT32_MAX ? to.TakeSingle(tag, bound_) : 0;
       if (copy != 0) {
-        WriteSingle(to.single(copy), from.KeyOf(cell), HolderOf(residency));
+        WriteSingle(to.single(copy), from.KeyOf(cell),
+                    residency.Of(only) | std::uint64_t{only} << 8);
       } else {
         copy = to.TakeShared(tag, bound_);
         XMS_ASSERT(copy != 0);
@@ -299,17 +292,6 @@ void BasicPrefixView<Hooks>::MoveInto(const SegmentTable& from, SegmentTable& to
       to.Link(tag & kLocalMask, copy);
     }
   }
-}
-
-template <typename Hooks>
-std::uint64_t BasicPrefixView<Hooks>::HolderOf(const Residency& residency) {
-  for (std::uint32_t half = 0; half < 2; ++half) {
-    const std::uint64_t word = residency.device.word[half] | residency.host.word[half];
-    if (word == 0) continue;
-    const std::uint32_t slot = half * 64 + static_cast<std::uint32_t>(std::countr_zero(word));
-    return residency.Of(slot) | std::uint64_t{slot} << 8;
-  }
-  return 0;
 }
 
 template <typename Hooks>

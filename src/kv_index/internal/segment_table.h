@@ -40,6 +40,13 @@ struct SlotSet {
   bool Has(std::uint32_t slot) const { return (word[slot >> 6] >> (slot & 63) & 1) != 0; }
   void Add(std::uint32_t slot) { word[slot >> 6] |= std::uint64_t{1} << (slot & 63); }
   void Remove(std::uint32_t slot) { word[slot >> 6] &= ~(std::uint64_t{1} << (slot & 63)); }
+  // The slot when there is exactly one, else UINT32_MAX.
+  std::uint32_t Only() const {
+    if ((word[0] == 0) == (word[1] == 0)) return UINT32_MAX;
+    const std::uint64_t some = word[0] | word[1];
+    if ((some & (some - 1)) != 0) return UINT32_MAX;
+    return static_cast<std::uint32_t>(std::countr_zero(some)) + (word[0] == 0 ? 64 : 0);
+  }
   SlotSet Without(const SlotSet& other) const {
     return {{word[0] & ~other.word[0], word[1] & ~other.word[1]}};
   }
@@ -51,6 +58,9 @@ struct Residency {
   SlotSet device;
   SlotSet host;
   bool Any() const { return device.Any() || host.Any(); }
+  SlotSet Holders() const {
+    return {{device.word[0] | host.word[0], device.word[1] | host.word[1]}};
+  }
   Tiers Of(std::uint32_t slot) const {
     return static_cast<Tiers>((device.Has(slot) ? kOnDevice : 0) | (host.Has(slot) ? kOnHost : 0));
   }
