@@ -102,7 +102,7 @@ void BasicPrefixView<Hooks>::Run(NextKeys&& next_keys, PrefixRun& run) const {
   std::size_t most = kFirstPiece;
   const auto aim = [&](Piece& piece) {
     const std::span<const model::ContentKey> keys = next_keys(most);
-    most = std::min(4 * most, kPiece);
+    most = std::min(2 * most, kPiece);
     piece.keys = keys.data();
     piece.size = keys.size();
     for (std::size_t i = 0; i < piece.size; ++i) {
