@@ -84,7 +84,9 @@ struct Service::Impl {
   gateway::Options GatewayOptions() const {
     return {.internal_api_token = settings.internal_api_token,
             .http_max_body_bytes = static_cast<std::size_t>(settings.http_max_body_bytes),
-            .max_concurrency = static_cast<std::size_t>(settings.http_server_max_concurrency)};
+            .max_concurrency = static_cast<std::size_t>(settings.http_server_max_concurrency),
+            .request_timeout = milliseconds(
+                settings.vllm_http_timeout_ms == 0 ? -1 : settings.vllm_http_timeout_ms)};
   }
 
   gateway::Ports GatewayPorts() {
@@ -237,6 +239,7 @@ base::Status Service::Impl::Start() {
 
   manager.SetListener([this] {
     directory.RefreshSoon();
+    gateway.OnInstancesChanged();
     Wake();
   });
   if (directory_enabled) directory.Start();

@@ -43,6 +43,8 @@ class AnswerRelay {
   void Break(const GatewayError& error);
 
   int status() const { return status_; }
+  // The client has seen nothing yet, and will get the answer in one piece.
+  bool collects() const { return mode_ == Mode::kWhole; }
   std::optional<std::uint64_t> cached_tokens() const { return cached_tokens_; }
 
  private:

@@ -47,6 +47,10 @@ class CandidateTable {
   void Clear();
 
   std::span<const routing::Candidate> candidates() const { return candidates_; }
+  // As it was registered when the table was built.
+  std::shared_ptr<const instances::Instance> instance(std::size_t candidate) const {
+    return view_->instances[candidate];
+  }
   // Why the candidate is not schedulable; "" when it is.
   std::string_view WhyNot(std::size_t candidate) const { return why_not_[candidate]; }
   // Tokens of the prompt that every rank of the candidate holds, in either tier.

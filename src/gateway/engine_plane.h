@@ -45,6 +45,8 @@ class EngineCall {
   // The client is gone or a deadline passed: the engine is told at once (connection closed, or a
   // cancel message).
   virtual void Cancel() = 0;
+  // The same, but on_error hears `why` and how far the call had got, before this returns.
+  virtual void GiveUp(base::Error why) = 0;
 };
 
 class EnginePlane {

@@ -274,7 +274,9 @@ http::Response Gateway::AnswerRefusal(const http::Refusal& refusal) {
                  http::JsonResponse(refusal.status, std::move(body)));
 }
 
-void Gateway::EndAll() { impl_->core->calls.EndAll(); }
+void Gateway::EndAll() { impl_->core->calls.Tell(LiveCalls::News::kServiceStops); }
+
+void Gateway::OnInstancesChanged() { impl_->core->calls.Tell(LiveCalls::News::kInstancesChanged); }
 
 std::size_t Gateway::requests_in_flight() const { return impl_->core->metrics.in_flight().load(); }
 

@@ -35,8 +35,9 @@ struct Options {
   std::string internal_api_token;  // "": none
   std::size_t http_max_body_bytes = 16 * 1024 * 1024;
   std::size_t max_concurrency = 0;  // requests in flight, to the end of the stream; 0: unlimited
-  std::size_t decision_log_size = 1000;           // decisions kept
-  std::chrono::milliseconds request_timeout{-1};  // to the first byte; negative: none
+  std::size_t decision_log_size = 1000;  // decisions kept
+  // To the headers of a stream, or the whole of another answer; negative: none.
+  std::chrono::milliseconds request_timeout{-1};
 };
 
 struct Ports {
@@ -76,6 +77,9 @@ class Gateway {
   // Ends what is still in flight, so that clients learn why: streams by an error event, others by
   // 503. Any thread; the answers go out on the requests' own loops, soon after.
   void EndAll();
+  // Who is registered has changed: requests that are with an engine which is no longer end like
+  // those whose engine broke off. Any thread; cheap.
+  void OnInstancesChanged();
 
   std::size_t requests_in_flight() const;
 

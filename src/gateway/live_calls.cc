@@ -16,15 +16,15 @@ LiveCalls::List& LiveCalls::Of(const http::EventLoop& loop) {
   return lists_[first];
 }
 
-void LiveCalls::Enter(const http::EventLoop& loop, Key call, std::function<void()> end) {
+void LiveCalls::Enter(const http::EventLoop& loop, Key call, std::function<void(News)> hear) {
   List& list = Of(loop);
   base::MutexLock lock(list.mu);
-  list.calls[call] = std::move(end);
+  list.calls[call] = std::move(hear);
 }
 
 void LiveCalls::Leave(const http::EventLoop& loop, Key call) {
   List& list = Of(loop);
-  std::function<void()> dropped;  // outside the lock: it may own the call
+  std::function<void(News)> dropped;  // outside the lock: it may own the call
   base::MutexLock lock(list.mu);
   const auto found = list.calls.find(call);
   if (found == list.calls.end()) return;
@@ -32,14 +32,13 @@ void LiveCalls::Leave(const http::EventLoop& loop, Key call) {
   list.calls.erase(found);
 }
 
-void LiveCalls::EndAll() {
-  std::vector<std::function<void()>> ends;
+void LiveCalls::Tell(News news) {
+  std::vector<std::function<void(News)>> all;
   for (List& list : lists_) {
     base::MutexLock lock(list.mu);
-    for (auto& [call, end] : list.calls) ends.push_back(std::move(end));
-    list.calls.clear();
+    for (const auto& [call, hear] : list.calls) all.push_back(hear);
   }
-  for (const auto& end : ends) end();
+  for (const auto& hear : all) hear(news);
 }
 
 }  // namespace xms::gateway

@@ -1,9 +1,9 @@
-// LiveCalls: the client requests in flight, so that a service that stops can end them with a word.
+// LiveCalls: the client requests in flight, so that they can be told what concerns all of them.
 //
 // Place       One per Core. ProxyCall enters at its beginning and leaves when it is accounted for.
-// Threads     Enter, Leave: the loop's own thread. EndAll: any.
-// Locks       One list a loop, each with its own lock: only EndAll, once a service's life, ever
-//             meets a loop there. Loops beyond kLists share lists with others.
+// Threads     Enter, Leave: the loop's own thread. Tell: any.
+// Locks       One list a loop, each with its own lock: only Tell, when instances change and at the
+//             end, ever meets a loop there. Loops beyond kLists share lists with others.
 // Failure     None.
 // Proof       GatewayLiveCalls*, under tsan.
 #pragma once
@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <unordered_map>
 
@@ -22,18 +23,24 @@ namespace xms::gateway {
 class LiveCalls {
  public:
   using Key = const void*;
+  enum class News : std::uint8_t {
+    kServiceStops,
+    kInstancesChanged,  // who exists, in which state
+  };
   static constexpr std::size_t kLists = 64;
 
-  // `end` is kept until Leave and runs without a lock held, at most once.
-  void Enter(const http::EventLoop& loop, Key call, std::function<void()> end);
+  // `hear` is kept until Leave, and may run once more while Leave does. It runs on the thread that
+  // tells, without a lock held, and must be cheap.
+  void Enter(const http::EventLoop& loop, Key call, std::function<void(News)> hear);
   void Leave(const http::EventLoop& loop, Key call);
-  void EndAll();
+  // Everybody who has entered before and not left.
+  void Tell(News news);
 
  private:
   struct alignas(64) List {
     std::atomic<const http::EventLoop*> owner{nullptr};  // set once
     base::Mutex mu;
-    std::unordered_map<Key, std::function<void()>> calls XMS_GUARDED_BY(mu);
+    std::unordered_map<Key, std::function<void(News)>> calls XMS_GUARDED_BY(mu);
   };
   List& Of(const http::EventLoop& loop);
 

@@ -12,7 +12,6 @@ namespace {
 
 // What the records say of a client that left; never sent.
 constexpr int kClientGone = 499;
-constexpr int kBadGateway = 502;
 
 std::string_view StageName(EngineStage stage) {
   switch (stage) {
@@ -63,11 +62,12 @@ void ProxyCall::Begin() {
   exchange_->OnDisconnect([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->OnClientGone();
   });
-  core_->calls.Enter(exchange_->loop(), this, [weak = weak_from_this(), loop = &exchange_->loop()] {
-    loop->Post([weak] {
-      if (const auto self = weak.lock()) self->OnServiceStops();
-    });
-  });
+  core_->calls.Enter(exchange_->loop(), this,
+                     [weak = weak_from_this(), loop = &exchange_->loop()](LiveCalls::News news) {
+                       loop->Post([weak, news] {
+                         if (const auto self = weak.lock()) self->OnNews(news);
+                       });
+                     });
   if (core_->options.request_timeout.count() >= 0) {
     deadline_ =
         exchange_->loop().PostAfter(core_->options.request_timeout, [weak = weak_from_this()] {
@@ -92,6 +92,7 @@ void ProxyCall::Attempt() {
                    ""});
   }
   tried_.push_back(routed.engine_request.instance);
+  instance_ = std::move(routed.instance);
   const std::size_t attempt = tried_.size();
 
   EngineHandlers handlers;
@@ -114,9 +115,9 @@ void ProxyCall::Attempt() {
 void ProxyCall::OnHeaders(int status, const http::Headers& headers) {
   if (done_) return;
   answering_ = true;
-  deadline_.reset();
   core_->unreachable.OnReached(tried_.back());
   relay_.OnHeaders(status, headers);
+  if (!relay_.collects()) deadline_.reset();
 }
 
 void ProxyCall::OnBody(std::string chunk, std::function<void()> resume) {
@@ -156,42 +157,70 @@ void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
     core_->metrics.retries.Increment();
     return Attempt();
   }
-  BreakOff(error, stage);
+  EndWith(Told(error, stage));
 }
 
-void ProxyCall::BreakOff(const base::Error& error, EngineStage stage) {
-  GatewayError told{ErrorKind::kEngineBrokeOff,
-                    "the engine broke off before its answer was complete", ""};
+// Without addresses: those are for the log.
+GatewayError ProxyCall::Told(const base::Error& error, EngineStage stage) const {
   if (stage == EngineStage::kNotSent) {
-    told = {ErrorKind::kEngineUnreachable,
+    return {ErrorKind::kEngineUnreachable,
             base::StrCat("the engine could not be reached in ", tried_.size(),
                          tried_.size() == 1 ? " attempt" : " attempts"),
             ""};
-  } else if (error.code == base::ErrorCode::kTimeout) {
-    told = {ErrorKind::kDeadline, "the engine did not answer in time", ""};
   }
-  if (!answering_) return Refuse(told);
+  switch (error.code) {
+    case base::ErrorCode::kTimeout:
+      return {ErrorKind::kDeadline, "the engine did not answer in time", ""};
+    case base::ErrorCode::kCorrupt:
+    case base::ErrorCode::kResourceExhausted: {
+      std::string_view what = error.message;
+      if (what.starts_with(tried_.back() + ": ")) what.remove_prefix(tried_.back().size() + 2);
+      return {ErrorKind::kEngineBrokeOff,
+              base::StrCat("the engine's answer cannot be used: ", what), ""};
+    }
+    case base::ErrorCode::kNotFound:
+      return {ErrorKind::kEngineBrokeOff, "the engine was removed before its answer was complete",
+              ""};
+    default:
+      return {ErrorKind::kEngineBrokeOff, "the engine broke off before its answer was complete",
+              ""};
+  }
+}
+
+void ProxyCall::EndWith(const GatewayError& error) {
+  if (!answering_) return Refuse(error);
   relay_.Seal();
-  Account(kBadGateway);
-  relay_.Break(told);
+  Account(RowOf(error.kind).status);
+  relay_.Break(error);
 }
 
 void ProxyCall::OnDeadline() {
-  if (done_ || answering_) return;
+  if (done_ || (answering_ && !relay_.collects())) return;
   if (call_ != nullptr) call_->Cancel();
-  Refuse({ErrorKind::kDeadline,
-          base::StrCat("no engine answered within ", core_->options.request_timeout.count(), " ms"),
-          ""});
+  EndWith({ErrorKind::kDeadline,
+           base::StrCat("no answer within ", core_->options.request_timeout.count(),
+                        " ms (--vllm_http_timeout_ms)"),
+           ""});
 }
 
-void ProxyCall::OnServiceStops() {
+void ProxyCall::OnNews(LiveCalls::News news) {
   if (done_) return;
+  if (news == LiveCalls::News::kInstancesChanged) return OnInstancesChanged();
   if (call_ != nullptr) call_->Cancel();
-  const GatewayError told{ErrorKind::kNoInstance, "the service is stopping", ""};
-  if (!answering_) return Refuse(told);
-  relay_.Seal();
-  Account(RowOf(told.kind).status);
-  relay_.Break(told);
+  EndWith({ErrorKind::kNoInstance, "the service is stopping", ""});
+}
+
+void ProxyCall::OnInstancesChanged() {
+  if (call_ == nullptr) return;
+  const auto view = core_->ports.instances->view();
+  const instances::Instance* now = view->Find(instance_->record.id.name);
+  const model::ProcessIdentity& then = instance_->record.identity;
+  if (now != nullptr && (now->record.identity == then || now->record.identity.SameProcess(then))) {
+    return;
+  }
+  // OnEngineError may begin another attempt, which replaces call_.
+  const std::shared_ptr<EngineCall> call = call_;
+  call->GiveUp({base::ErrorCode::kNotFound, "no longer registered"});
 }
 
 void ProxyCall::OnClientGone() {

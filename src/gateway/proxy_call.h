@@ -6,7 +6,8 @@
 // Failure     Engine not reached: another one, each once, for kRetryBudget at most, as long as the
 //             client has seen nothing and the engine cannot have begun (or the request is one that
 //             may be repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is
-//             told at once.
+//             told at once. Engine no longer registered, or by another process: as if it had broken
+//             off, since one that hangs would never say so.
 // Invariants  Every request is accounted for exactly once, before its last byte goes out: status,
 //             durations, decision record, requests in flight.
 // Proof       GatewayProxy*, GatewayIntegration*.
@@ -45,9 +46,12 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   void OnEngineError(const base::Error& error, EngineStage stage);
   void OnDeadline();
   void OnClientGone();
-  void OnServiceStops();
+  void OnNews(LiveCalls::News news);
+  void OnInstancesChanged();
   void Refuse(const GatewayError& error);
-  void BreakOff(const base::Error& error, EngineStage stage);
+  GatewayError Told(const base::Error& error, EngineStage stage) const;
+  // Ends what has not ended: by this answer, or where an answer has begun, by breaking it.
+  void EndWith(const GatewayError& error);
   // False when the request is accounted for already.
   bool Account(int status);
 
@@ -60,6 +64,7 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   AnswerRelay relay_;
   std::unique_ptr<http::EventLoop::Timer> deadline_;
   std::vector<std::string> tried_;
+  std::shared_ptr<const instances::Instance> instance_;  // the last of them, as it was then
   DecisionLog::Ticket ticket_ = DecisionLog::kNoTicket;
   bool tokenized_ = false;
   std::shared_ptr<EngineCall> call_;

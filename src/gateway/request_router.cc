@@ -76,8 +76,9 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   if (choice_.primary < 0) {
     error = NobodyLeft();
   } else {
-    out.engine_request.instance =
-        table_.candidates()[static_cast<std::size_t>(choice_.primary)].name;
+    const auto chosen = static_cast<std::size_t>(choice_.primary);
+    out.engine_request.instance = table_.candidates()[chosen].name;
+    out.instance = table_.instance(chosen);
     out.engine_request.request.body = std::move(parsed_.body);
   }
   table_.Clear();
@@ -157,23 +158,26 @@ GatewayError RequestRouter::NobodyLeft() const {
 std::optional<GatewayError> RequestRouter::RouteModels(Core& core,
                                                        std::span<const std::string> tried,
                                                        RoutedRequest& out) {
-  std::string_view chosen;
+  std::optional<std::size_t> chosen;
   ChooseReachable(core, [&] {
     table_.Build(core.ports.instances->view(), nullptr, false, Prompt{}, {tried, paused_});
-    std::vector<std::string_view> able;
-    for (const routing::Candidate& candidate : table_.candidates()) {
-      if (candidate.schedulable) able.push_back(candidate.name);
+    std::vector<std::size_t> able;
+    for (std::size_t i = 0; i < table_.candidates().size(); ++i) {
+      if (table_.candidates()[i].schedulable) able.push_back(i);
     }
-    chosen = able.empty() ? "" : able[core.models_cursor.fetch_add(1) % able.size()];
-    return chosen;
+    chosen.reset();
+    if (able.empty()) return std::string_view();
+    chosen = able[core.models_cursor.fetch_add(1) % able.size()];
+    return std::string_view(table_.candidates()[*chosen].name);
   });
   std::optional<GatewayError> error;
-  if (chosen.empty()) {
+  if (!chosen.has_value()) {
     choice_.scored.clear();
     choice_.reason = "not schedulable";
     error = NobodyLeft();
   } else {
-    out.engine_request.instance = chosen;
+    out.engine_request.instance = table_.candidates()[*chosen].name;
+    out.instance = table_.instance(*chosen);
   }
   table_.Clear();
   return error;

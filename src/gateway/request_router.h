@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ namespace xms::gateway {
 
 struct RoutedRequest {
   EngineRequest engine_request;
+  std::shared_ptr<const instances::Instance> instance;  // whom it is for
   DecisionLog::Ticket ticket = DecisionLog::kNoTicket;
   bool tokenized = false;
 };

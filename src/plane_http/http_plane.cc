@@ -25,6 +25,7 @@ class HttpEngineCall final : public gateway::EngineCall {
  public:
   explicit HttpEngineCall(std::shared_ptr<http::HttpClient::Call> call) : call_(std::move(call)) {}
   void Cancel() override { call_->Cancel(); }
+  void GiveUp(base::Error why) override { call_->GiveUp(std::move(why)); }
 
  private:
   const std::shared_ptr<http::HttpClient::Call> call_;
@@ -37,13 +38,14 @@ class RefusedCall final : public gateway::EngineCall,
   explicit RefusedCall(gateway::EngineHandlers handlers)
       : on_error_(std::move(handlers.on_error)) {}
   void FailLater(http::EventLoop& loop, base::Error error) {
-    loop.Post([self = shared_from_this(), error = std::move(error)] {
-      if (const auto on_error = std::exchange(self->on_error_, nullptr)) {
-        on_error(error, gateway::EngineStage::kNotSent);
-      }
-    });
+    loop.Post([self = shared_from_this(), error = std::move(error)] { self->GiveUp(error); });
   }
   void Cancel() override { on_error_ = nullptr; }
+  void GiveUp(base::Error why) override {
+    if (const auto on_error = std::exchange(on_error_, nullptr)) {
+      on_error(std::move(why), gateway::EngineStage::kNotSent);
+    }
+  }
 
  private:
   std::function<void(base::Error, gateway::EngineStage)> on_error_;

@@ -63,6 +63,7 @@ class ServiceFixture : public ::testing::Test {
       return gateway_->AnswerRefusal(refusal);
     };
     gateway_.emplace(std::move(options), std::move(ports));
+    manager_.SetListener([this] { gateway_->OnInstancesChanged(); });
     public_server_.emplace(loops_, server_options, [this](std::shared_ptr<http::Exchange> e) {
       gateway_->HandlePublic(std::move(e));
     });

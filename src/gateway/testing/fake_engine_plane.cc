@@ -9,7 +9,13 @@ void FakeEnginePlane::Call::Cancel() {
   handlers_ = {};
 }
 
+void FakeEnginePlane::Call::GiveUp(base::Error why) {
+  cancelled_ = true;
+  Fail(stage_, std::move(why.message), why.code);
+}
+
 void FakeEnginePlane::Call::Headers(int status, http::Headers headers) {
+  stage_ = EngineStage::kAnswering;
   if (handlers_.on_headers) handlers_.on_headers(status, std::move(headers));
 }
 

@@ -32,12 +32,15 @@ class FakeEnginePlane final : public EnginePlane {
     Call(EngineRequest request, EngineHandlers handlers)
         : request_(std::move(request)), handlers_(std::move(handlers)) {}
     void Cancel() override;
+    void GiveUp(base::Error why) override;
 
     const EngineRequest& request() const { return request_; }
     bool cancelled() const { return cancelled_; }
     bool open() const { return static_cast<bool>(handlers_.on_end); }
     // The last chunk has been taken: more may follow.
     bool may_send() const { return may_send_; }
+    // How far it has got, should it be given up before its headers.
+    void Reached(EngineStage stage) { stage_ = stage; }
 
     void Headers(int status, http::Headers headers = {});
     void Body(std::string chunk);
@@ -52,6 +55,7 @@ class FakeEnginePlane final : public EnginePlane {
     EngineHandlers handlers_;
     bool cancelled_ = false;
     bool may_send_ = true;
+    EngineStage stage_ = EngineStage::kSent;
   };
 
   std::shared_ptr<EngineCall> Submit(http::EventLoop& loop, EngineRequest request,

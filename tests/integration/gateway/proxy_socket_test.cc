@@ -172,6 +172,54 @@ TEST_F(GatewayIntegration, ABreakInAJsonAnswerIsA502) {
   EXPECT_EQ(answer.json()["error"]["code"], "engine_broke_off");
 }
 
+TEST_F(GatewayIntegration, WhatIsWrongWithABadAnswerIsSaid) {
+  RawServer engine;
+  RegisterEngine(NameOf(engine));
+  const std::string begin = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"HTTP/1.1 099 Weird\r\n\r\n", "status code below 100"},
+      {"junk\r\n\r\n", "malformed status line"},
+      {begin + "X-A: " + std::string(100'000, 'a') + "\r\n\r\n",
+       "the header is larger than 65536 bytes"},
+      {begin + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "bad chunk"},
+  };
+  for (const auto& [bytes, what] : cases) {
+    RawClient client(public_server_->port());
+    Complete(client);
+    auto peer = engine.Accept();
+    peer.ReadRequest();
+    peer.Send(bytes);
+    const Answer answer = Split(client.ReadResponse());
+    EXPECT_EQ(answer.status, 502) << what;
+    EXPECT_EQ(answer.json()["error"]["code"], "engine_broke_off");
+    EXPECT_NE(answer.body.find(what), std::string::npos) << answer.body;
+    EXPECT_EQ(answer.body.find("127.0.0.1"), std::string::npos) << answer.body;
+  }
+}
+
+// Its connection stays open and says nothing, as that of a stopped process does.
+TEST_F(GatewayIntegration, AFrozenEngineHoldsItsRequestsOnlyUntilItIsRemoved) {
+  RawServer engine;
+  RegisterEngine(NameOf(engine));
+  RawClient waiting(public_server_->port());
+  Complete(waiting);
+  auto first = engine.Accept();
+  first.ReadRequest();
+  RawClient streaming(public_server_->port());
+  Complete(streaming, R"({"prompt":[1,2],"stream":true})");
+  auto second = engine.Accept();
+  second.ReadRequest();
+  second.Send(kEventStream + Chunk("data: 1\n\n"));
+  streaming.ReadUntil("data: 1\n\n");
+  EXPECT_EQ(AskRpc("DELETE", "/v1/internal/instances/" + NameOf(engine)).status, 200);
+  const Answer answer = Split(waiting.ReadResponse());
+  EXPECT_EQ(answer.status, 502);
+  EXPECT_NE(answer.body.find("removed"), std::string::npos) << answer.body;
+  EXPECT_TRUE(streaming.ReadUntil("removed").ends_with("removed"));
+  EXPECT_TRUE(first.WaitForEnd());
+  EXPECT_TRUE(second.WaitForEnd());
+}
+
 TEST_F(GatewayIntegration, AnEngineThatClosesWithoutAnAnswerIsNotAskedTwice) {
   RawServer engine;
   RawServer other;

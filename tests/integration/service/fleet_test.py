@@ -194,6 +194,27 @@ def test_when_every_engine_is_dead_requests_are_refused_until_one_is_back(fleet)
     assert complete(fleet, tokens)[0] == 200
 
 
+def test_a_frozen_engine_holds_its_requests_only_until_it_is_gone():
+    import socket
+    with processes.Fleet(processes.default_bin_dir(), block_size=BLOCK,
+                         sim_flags=["--engines=1", "--time_scale=1", "--registration_ttl_ms=1000"],
+                         service_flags=["--instance_delete_probe_timeout_ms=100", "--instance_delete_probe_attempts=1",
+                                        "--detect_disconnected_instance_interval=1"]) as fleet:
+        fleet.wait_ready()
+        body = json.dumps({"model": "sim", "prompt": [3] * 40, "max_tokens": 100000, "stream": True}).encode()
+        with socket.create_connection((processes.HOST, fleet.http_port)) as client:
+            client.settimeout(30)
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            assert client.recv(64)
+            fleet.sim.signal(signal.SIGSTOP)
+            told = b""
+            while chunk := client.recv(65536):
+                told += chunk
+        fleet.sim.signal(signal.SIGCONT)
+        assert b"the engine was removed" in told[-2000:], told[-2000:]
+        assert metric(fleet, "xms_requests_in_flight") == 0
+
+
 def test_a_second_signal_ends_the_drain(fleet):
     import socket
     body = json.dumps({"model": "sim", "prompt": [3] * 40, "max_tokens": 100000, "stream": True}).encode()

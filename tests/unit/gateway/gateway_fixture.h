@@ -39,6 +39,7 @@ class GatewayFixture : public ::testing::Test {
     ports.not_ready_reasons = [this] { return not_ready_; };
     ports.config_json = [] { return std::string(R"({"load_balance_policy":"RR"})"); };
     gateway_.emplace(std::move(options), std::move(ports));
+    manager_.SetListener([this] { gateway_->OnInstancesChanged(); });
     return *gateway_;
   }
 

@@ -12,19 +12,24 @@
 namespace xms::gateway {
 namespace {
 
-TEST(GatewayLiveCalls, EndAllEndsWhatHasEnteredAndNotLeftOnce) {
+using News = LiveCalls::News;
+
+TEST(GatewayLiveCalls, NewsReachWhoeverHasEnteredAndNotLeft) {
   LiveCalls calls;
   testing::ManualLoop one;
   testing::ManualLoop other;
-  int ended[3] = {};
-  for (int i = 0; i < 3; ++i) calls.Enter(i == 2 ? other : one, &ended[i], [&, i] { ++ended[i]; });
-  calls.Leave(one, &ended[0]);
-  calls.EndAll();
-  calls.EndAll();
-  EXPECT_EQ(ended[0], 0);
-  EXPECT_EQ(ended[1], 1);
-  EXPECT_EQ(ended[2], 1);
-  calls.Leave(one, &ended[1]);  // as each does once it has ended
+  std::vector<News> heard[3];
+  for (auto& mine : heard) {
+    calls.Enter(&mine == &heard[2] ? other : one, &mine,
+                [&mine](News news) { mine.push_back(news); });
+  }
+  calls.Leave(one, &heard[0]);
+  calls.Tell(News::kInstancesChanged);
+  calls.Leave(one, &heard[1]);
+  calls.Tell(News::kServiceStops);
+  EXPECT_TRUE(heard[0].empty());
+  EXPECT_EQ(heard[1], std::vector{News::kInstancesChanged});
+  EXPECT_EQ(heard[2], (std::vector{News::kInstancesChanged, News::kServiceStops}));
 }
 
 // More loops than lists share them, and none is lost.
@@ -34,19 +39,19 @@ TEST(GatewayLiveCalls, AnyNumberOfLoopsIsServed) {
   std::size_t ended = 0;
   for (std::size_t i = 0; i < 2 * LiveCalls::kLists; ++i) {
     loops.push_back(std::make_unique<testing::ManualLoop>());
-    calls.Enter(*loops.back(), loops.back().get(), [&] { ++ended; });
+    calls.Enter(*loops.back(), loops.back().get(), [&](News) { ++ended; });
   }
   for (std::size_t i = 0; i < loops.size(); i += 2) calls.Leave(*loops[i], loops[i].get());
-  calls.EndAll();
+  calls.Tell(News::kServiceStops);
   EXPECT_EQ(ended, LiveCalls::kLists);
 }
 
-TEST(GatewayLiveCalls, LoopsAndTheEndMeetWithoutHarm) {
+TEST(GatewayLiveCalls, LoopsAndNewsMeetWithoutHarm) {
   constexpr int kLoops = 4;
   constexpr int kRounds = 2000;
   LiveCalls calls;
   testing::ManualLoop loops[kLoops];
-  std::atomic<int> ended{0};
+  std::atomic<int> heard{0};
   std::atomic<int> ready{0};
   std::vector<std::jthread> threads;
   for (auto& loop : loops) {
@@ -54,25 +59,20 @@ TEST(GatewayLiveCalls, LoopsAndTheEndMeetWithoutHarm) {
       int keys[8];
       for (int round = 0; round < kRounds; ++round) {
         const int* key = &keys[round % 8];
-        calls.Enter(loop, key, [&] { ++ended; });
+        calls.Enter(loop, key, [&](News) { ++heard; });
         if (round == kRounds / 2) ++ready;
         calls.Leave(loop, key);
       }
-      calls.Enter(loop, keys, [&] { ++ended; });
-      ++ready;
+      calls.Enter(loop, keys, [&](News) { ++heard; });
     });
   }
   while (ready.load() < 1) std::this_thread::yield();
-  calls.EndAll();
+  calls.Tell(News::kInstancesChanged);
   threads.clear();  // joins
-  const int early = ended.load();
-  calls.EndAll();
-  const int late = ended.load() - early;
-  // Each loop's last call ends exactly once, in whichever round it was there.
-  EXPECT_GE(ended.load(), kLoops);
-  EXPECT_LE(late, kLoops);
-  calls.EndAll();
-  EXPECT_EQ(ended.load(), early + late);
+  EXPECT_LE(heard.load(), kLoops);
+  heard = 0;
+  calls.Tell(News::kServiceStops);
+  EXPECT_EQ(heard.load(), kLoops) << "each loop's last call is still there";
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gateway/proxy_call.h"
+#include "gateway/unreachable_memory.h"
 #include "tests/unit/gateway/gateway_fixture.h"
 
 namespace xms::gateway {
@@ -275,9 +275,12 @@ TEST_F(GatewayProxy, NoFurtherCandidateIsTriedWhenTheTimeForItIsUsedUp) {
   const Client client = Complete();
   plane_.calls.back()->Fail(EngineStage::kNotSent);
   ASSERT_EQ(plane_.calls.size(), 2u);
-  clock_.Advance(ProxyCall::kRetryBudget);
+  clock_.Advance(milliseconds(9999));
   plane_.calls.back()->Fail(EngineStage::kNotSent);
-  EXPECT_EQ(plane_.calls.size(), 2u);
+  ASSERT_EQ(plane_.calls.size(), 3u) << "the time for it is 10 s";
+  clock_.Advance(milliseconds(1));
+  plane_.calls.back()->Fail(EngineStage::kNotSent);
+  EXPECT_EQ(plane_.calls.size(), 3u);
   EXPECT_EQ(client->status, 502);
 }
 
@@ -437,6 +440,101 @@ TEST_F(GatewayProxy, TheDeadlineIsToTheFirstByte) {
   loop_.RunPosted();
   EXPECT_TRUE(in_time->finished);
   EXPECT_EQ(loop_.timers(), 0u);
+}
+
+// A JSON answer's head may come long before its end.
+TEST_F(GatewayProxy, TheDeadlineOfAWholeAnswerIsToItsEnd) {
+  Register(kA);
+  Start({.request_timeout = milliseconds(100)});
+  const Client client = Complete();
+  Engine(0).Headers(200, Type("application/json"));
+  Engine(0).Body("{");
+  loop_.Advance(milliseconds(100));
+  EXPECT_EQ(client->status, 504);
+  EXPECT_EQ(ErrorCode(client), "deadline_exceeded");
+  EXPECT_NE(client->body.find("100 ms (--vllm_http_timeout_ms)"), std::string::npos);
+  EXPECT_TRUE(Engine(0).cancelled());
+  EXPECT_EQ(Decision()["status"], 504);
+  EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+}
+
+// An engine that hangs keeps its connections open: nothing else would end what waits for it.
+TEST_F(GatewayProxy, ARequestThatAnEngineHadEndsWhenItIsRemoved) {
+  Register(kA);
+  Start();
+  const Client client = Complete();
+  Register(kB);
+  loop_.RunPosted();
+  EXPECT_EQ(client->status, 0) << "another's registration is none of its business";
+  manager_.Remove({kA});
+  loop_.RunPosted();
+  EXPECT_TRUE(Engine(0).cancelled());
+  EXPECT_EQ(client->status, 502);
+  EXPECT_EQ(ErrorCode(client), "engine_broke_off");
+  EXPECT_NE(client->body.find("removed"), std::string::npos) << client->body;
+  EXPECT_EQ(plane_.calls.size(), 1u) << "it may have begun, so nobody else is asked";
+  EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+}
+
+TEST_F(GatewayProxy, ARequestThatNobodyHadGoesToAnotherWhenItsEngineIsRemoved) {
+  Register(kA);
+  Start();
+  const Client client = Complete();
+  Engine(0).Reached(EngineStage::kNotSent);
+  Register(kB);
+  manager_.Remove({kA});
+  loop_.RunPosted();
+  ASSERT_EQ(plane_.calls.size(), 2u);
+  EXPECT_EQ(Engine(1).request().instance, kB);
+  Engine(1).AnswerJson(200, "{}");
+  EXPECT_EQ(client->status, 200);
+}
+
+TEST_F(GatewayProxy, AStreamWhoseEngineIsReplacedEndsWithAnErrorEvent) {
+  Register(kA, 0, "one");
+  Start();
+  const Client client = Complete();
+  Engine(0).Headers(200, Type("text/event-stream"));
+  Engine(0).Body("data: 1\n\n");
+  Register(kA, 0, "one");  // a refresh
+  loop_.RunPosted();
+  EXPECT_FALSE(client->aborted);
+  Register(kA, 0, "two");
+  loop_.RunPosted();
+  EXPECT_TRUE(client->aborted);
+  EXPECT_NE(client->body.find(R"(data: {"error":{)"), std::string::npos) << client->body;
+  EXPECT_TRUE(Engine(0).cancelled());
+}
+
+TEST_F(GatewayProxy, AnInstanceThatIsGoneAfterSuspectEndsItsRequests) {
+  Register(kA);
+  Start();
+  const Client client = Complete();
+  manager_.LeaseLost({kA}, "");
+  ASSERT_TRUE(probe_.Answer(kA, false));
+  loop_.RunPosted();
+  clock_.Advance(std::chrono::seconds(14));
+  manager_.Tick();
+  loop_.RunPosted();
+  EXPECT_EQ(client->status, 0) << "a suspect may come back";
+  clock_.Advance(std::chrono::seconds(1));
+  manager_.Tick();
+  loop_.RunPosted();
+  EXPECT_EQ(client->status, 502);
+}
+
+TEST_F(GatewayProxy, AnAnswerThatIsNoHttpSaysWhatIsWrongWithoutAddresses) {
+  Register(kA);
+  Start();
+  for (const auto code : {base::ErrorCode::kCorrupt, base::ErrorCode::kResourceExhausted}) {
+    const Client client = Complete();
+    plane_.calls.back()->Fail(EngineStage::kAnswering, std::string(kA) + ": malformed status line",
+                              code);
+    EXPECT_EQ(client->status, 502);
+    EXPECT_NE(client->body.find("the engine's answer cannot be used: malformed status line\""),
+              std::string::npos)
+        << client->body;
+  }
 }
 
 TEST_F(GatewayProxy, TheConcurrencyLimitCountsToTheEndOfTheStream) {
