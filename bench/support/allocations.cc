@@ -3,6 +3,12 @@
 #include <cstdlib>
 #include <new>
 
+#ifdef XMS_BENCH_COUNTS_NOTHING
+
+std::uint64_t xms::bench::Allocations() { return 0; }
+
+#else
+
 namespace xms::bench {
 namespace {
 
@@ -30,3 +36,5 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+#endif  // XMS_BENCH_COUNTS_NOTHING
