@@ -11,15 +11,19 @@ void CandidateTable::Build(std::shared_ptr<const instances::InstanceView> view,
                            const kv_index::KvIndex* index, bool wants_hits, const Prompt& prompt,
                            const Avoid& avoid) {
   Clear();
-  view_ = std::move(view);
-  if (wants_hits && index != nullptr && !prompt.tokens.empty()) {
-    // Before the match, so that a slot given to another stream in between shows.
-    slots_ = index->Slots();
-    if (!slots_->entries.empty()) index->Match(prompt.tokens, match_);
+  const bool matched = wants_hits && index != nullptr && !prompt.tokens.empty();
+  // The slots before the match, so that one given to another stream in between shows. Without a
+  // match nobody asks for them.
+  auto slots = matched ? index->Slots() : slots_;
+  if (matched && !slots->entries.empty()) index->Match(prompt.tokens, match_);
+  if (view != view_ || slots != slots_) {
+    view_ = std::move(view);
+    slots_ = std::move(slots);
+    Join();
   }
   candidates_.reserve(view_->instances.size());
-  for (const auto& instance : view_->instances) {
-    AddCandidate(*instance, prompt, wants_hits, avoid);
+  for (std::size_t i = 0; i < view_->instances.size(); ++i) {
+    AddCandidate(i, prompt, wants_hits, avoid);
     if (wants_hits && index == nullptr && candidates_.back().no_credit == NoCredit::kNoStream) {
       candidates_.back().no_credit = NoCredit::kDirectoryOff;
     }
@@ -30,8 +34,42 @@ void CandidateTable::Clear() {
   candidates_.clear();
   why_not_.clear();
   hit_count_ = 0;
-  slots_.reset();
-  view_.reset();
+}
+
+void CandidateTable::Join() {
+  streams_.clear();
+  // Both are sorted by the bytes of names.
+  Slots left = slots_ == nullptr ? Slots() : Slots(slots_->entries);
+  for (const auto& instance : view_->instances) {
+    const model::InstanceId& id = instance->record.id;
+    while (!left.empty() && left.front().info->key.instance < id) left = left.subspan(1);
+    std::size_t count = 0;
+    while (count < left.size() && left[count].info->key.instance == id) ++count;
+    streams_.push_back(StreamsOf(instance->record, left.first(count)));
+    left = left.subspan(count);
+  }
+}
+
+CandidateTable::Streams CandidateTable::StreamsOf(const model::InstanceRecord& record,
+                                                  Slots slots) {
+  if (slots.empty()) return {NoCredit::kNoStream, {}};
+  // Sorted by rank and without repetition, so the ranks 0 … dp_size − 1 are all there exactly when
+  // each sits at its own place.
+  const auto wanted = static_cast<std::size_t>(record.dp_size);
+  if (slots.size() < wanted) return {NoCredit::kRankMissing, {}};
+  for (std::size_t rank = 0; rank < wanted; ++rank) {
+    if (slots[rank].info->key.rank.value != static_cast<std::int32_t>(rank)) {
+      return {NoCredit::kRankMissing, {}};
+    }
+  }
+  Streams streams{NoCredit::kNone, slots.first(wanted)};
+  for (const auto& slot : streams.ranks) {
+    const model::ProcessIdentity& indexed = slot.info->identity;
+    if (!record.identity.known() || !indexed.known()) return {NoCredit::kIdentityUnknown, {}};
+    if (!record.identity.SameProcess(indexed)) return {NoCredit::kIdentityChanged, {}};
+    streams.shortest_block = std::min(streams.shortest_block, slot.info->block_size);
+  }
+  return streams;
 }
 
 std::uint32_t CandidateTable::PrefixTokens(std::size_t candidate) const {
@@ -45,8 +83,9 @@ std::uint32_t CandidateTable::PrefixTokens(std::size_t candidate) const {
   return least;
 }
 
-void CandidateTable::AddCandidate(const instances::Instance& instance, const Prompt& prompt,
-                                  bool wants_hits, const Avoid& avoid) {
+void CandidateTable::AddCandidate(std::size_t place, const Prompt& prompt, bool wants_hits,
+                                  const Avoid& avoid) {
+  const instances::Instance& instance = *view_->instances[place];
   routing::Candidate& candidate = candidates_.emplace_back();
   candidate.name = instance.record.id.name;
   candidate.role = instance.current_role;
@@ -73,32 +112,15 @@ void CandidateTable::AddCandidate(const instances::Instance& instance, const Pro
   } else if (prompt.tokens.empty()) {
     candidate.no_credit = NoCredit::kEmptyPrompt;
   } else if (wants_hits) {
-    candidate.no_credit = Credit(instance, prompt, candidate.ranks);
+    candidate.no_credit = Credit(streams_[place], prompt, candidate.ranks);
   }
 }
 
-NoCredit CandidateTable::Credit(const instances::Instance& instance, const Prompt& prompt,
+NoCredit CandidateTable::Credit(const Streams& streams, const Prompt& prompt,
                                 std::span<const routing::RankHit>& ranks) {
-  const Slots slots = slots_ == nullptr ? Slots() : slots_->Of(instance.record.id);
-  if (slots.empty()) return NoCredit::kNoStream;
-  // Sorted by rank and without repetition, so the ranks 0 … dp_size − 1 are all there exactly when
-  // each sits at its own place.
-  const auto wanted = static_cast<std::size_t>(instance.record.dp_size);
-  if (slots.size() < wanted) return NoCredit::kRankMissing;
-  for (std::size_t rank = 0; rank < wanted; ++rank) {
-    if (slots[rank].info->key.rank.value != static_cast<std::int32_t>(rank)) {
-      return NoCredit::kRankMissing;
-    }
-  }
-  const model::ProcessIdentity& now = instance.record.identity;
-  for (const auto& slot : slots.first(wanted)) {
-    const model::ProcessIdentity& indexed = slot.info->identity;
-    if (!now.known() || !indexed.known()) return NoCredit::kIdentityUnknown;
-    if (!now.SameProcess(indexed)) return NoCredit::kIdentityChanged;
-  }
+  if (streams.no_credit != NoCredit::kNone) return streams.no_credit;
   const std::size_t first_hit = hit_count_;
-  std::uint32_t shortest_block = UINT32_MAX;
-  for (const auto& slot : slots.first(wanted)) {
+  for (const auto& slot : streams.ranks) {
     const kv_index::SlotMatch match =
         slot.slot < match_.slot_count ? match_.slots[slot.slot] : kv_index::SlotMatch{};
     if (!match.synchronized || kv_index::KvIndex::LifeOf(match.generation) != slot.life ||
@@ -106,15 +128,14 @@ NoCredit CandidateTable::Credit(const instances::Instance& instance, const Promp
       hit_count_ = first_hit;
       return NoCredit::kUnsynchronized;
     }
-    shortest_block = std::min(shortest_block, slot.info->block_size);
-    hits_[hit_count_++] = {slot.info->key.rank.value, match.device_hit_tokens,
-                           match.host_only_hit_tokens};
+    const auto rank = static_cast<std::int32_t>(hit_count_ - first_hit);
+    hits_[hit_count_++] = {rank, match.device_hit_tokens, match.host_only_hit_tokens};
   }
-  if (prompt.tokens.size() < shortest_block) {
+  if (prompt.tokens.size() < streams.shortest_block) {
     hit_count_ = first_hit;
     return NoCredit::kPromptShorterThanBlock;
   }
-  ranks = std::span(hits_ + first_hit, wanted);
+  ranks = std::span(hits_ + first_hit, streams.ranks.size());
   return NoCredit::kNone;
 }
 

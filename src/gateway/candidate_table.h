@@ -3,13 +3,14 @@
 //
 // Place       Between instances' view, kv_index and routing: the one place where the three meet.
 // Threads     Confined to its thread; one per event loop, reused from request to request.
-// Ownership   Build keeps the view and the slot table alive until Clear or the next Build; names
-//             and spans of the candidates point into them and into this table.
+// Ownership   Build keeps the view and the slot table alive until the next Build; names and spans of
+//             the candidates point into them and into this table.
 // Rules       Credit only for the very process that is registered now (G6), only when each of its
 //             ranks is subscribed and synchronized (G5), only for a stream life that the slot table
 //             showed before the match. Otherwise a NoCredit reason, the first that applies.
 // Cost        No allocation once the buffers have grown; one match a request, and only when asked
-//             for.
+//             for. Which streams belong to which instance is found out once for each pair of view
+//             and slot table.
 // Proof       GatewayCandidateTable*.
 #pragma once
 
@@ -59,13 +60,24 @@ class CandidateTable {
  private:
   using Slots = std::span<const kv_index::KvIndex::SlotEntry>;
 
-  void AddCandidate(const instances::Instance& instance, const Prompt& prompt, bool wants_hits,
-                    const Avoid& avoid);
-  routing::NoCredit Credit(const instances::Instance& instance, const Prompt& prompt,
+  // An instance's streams, one for each of its ranks, or why it has no credit whatever it holds.
+  struct Streams {
+    routing::NoCredit no_credit = routing::NoCredit::kNoStream;
+    Slots ranks;
+    std::uint32_t shortest_block = UINT32_MAX;
+  };
+
+  // Fills streams_ from view_ and slots_.
+  void Join();
+  static Streams StreamsOf(const model::InstanceRecord& record, Slots slots);
+  // `place`: in the view.
+  void AddCandidate(std::size_t place, const Prompt& prompt, bool wants_hits, const Avoid& avoid);
+  routing::NoCredit Credit(const Streams& streams, const Prompt& prompt,
                            std::span<const routing::RankHit>& ranks);
 
   std::shared_ptr<const instances::InstanceView> view_;
   std::shared_ptr<const kv_index::KvIndex::SlotTable> slots_;
+  std::vector<Streams> streams_;  // one for each instance of the view; points into slots_
   kv_index::MatchResult match_;
   std::vector<routing::Candidate> candidates_;
   std::vector<std::string_view> why_not_;  // one for each candidate
