@@ -87,7 +87,7 @@ def check_programs(bin_dir):
     for name in PROGRAMS:
         path = Path(bin_dir) / name
         if not (path.is_file() and os.access(path, os.X_OK)):
-            raise StartError(f"no program {path}: build it with `make build`, or say where the programs are")
+            raise StartError(f"no program {path}: build it with `make build`, or say where it is with XMS_BIN_DIR")
 
 
 def port_is_free(port):
