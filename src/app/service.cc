@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -51,6 +53,12 @@ std::unique_ptr<routing::Policy> MakePolicy(const Settings& settings) {
 
 // −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for
 // ever.
+// Nobody outside can choose prompts or hashes that meet in one place of the index.
+std::uint64_t RandomSalt() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
 milliseconds ConnectTimeout(const Settings& settings) {
   constexpr milliseconds kDefault{5000};
   return settings.connect_timeout_ms < 0 ? kDefault : milliseconds(settings.connect_timeout_ms);
@@ -65,7 +73,8 @@ struct Service::Impl {
         warnings(std::move(flag_warnings)),
         directory_enabled(directory_config.enabled()),
         loops(LoopCount(settings)),
-        index({.max_blocks_per_stream = directory_config.limits.max_blocks_per_stream}),
+        index({.max_blocks_per_stream = directory_config.limits.max_blocks_per_stream,
+               .salt = RandomSalt()}),
         probe(loops.loop(0), {.timeout = milliseconds(settings.instance_delete_probe_timeout_ms),
                               .attempts = settings.instance_delete_probe_attempts}),
         manager(
