@@ -51,14 +51,14 @@ std::unique_ptr<routing::Policy> MakePolicy(const Settings& settings) {
   return routing::MakeRoundRobin();
 }
 
-// −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for
-// ever.
 // Nobody outside can choose prompts or hashes that meet in one place of the index.
 std::uint64_t RandomSalt() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | random();
 }
 
+// −1 means "no limit" to upstream; towards engines that would let one hung peer hold a request for
+// ever.
 milliseconds ConnectTimeout(const Settings& settings) {
   constexpr milliseconds kDefault{5000};
   return settings.connect_timeout_ms < 0 ? kDefault : milliseconds(settings.connect_timeout_ms);
