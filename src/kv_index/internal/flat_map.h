@@ -48,10 +48,9 @@ class FlatMap {
     }
     places_[gap] = Place{};
     --size_;
-    if (size_ == 0) {
-      Clear();
-    } else if (places_.size() > 8 && size_ * 8 < places_.size()) {
-      Rehash(places_.size() / 2);
+    // The smallest size is kept: whoever holds one entry now and then does not allocate each time.
+    if (places_.size() > 8 && size_ * 8 < places_.size()) {
+      Rehash(size_ == 0 ? 8 : places_.size() / 2);
     }
   }
 
