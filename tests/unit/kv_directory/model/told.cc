@@ -270,12 +270,14 @@ bool Told::CouldHold(const Prompt& prompt, const Credit& credit) const {
   const std::size_t run = (credit.device_tokens + credit.host_only_tokens) / kBlockSize;
   if (run > prompt.blocks.size()) return false;
   std::uint32_t on_device = 0;
+  std::uint32_t on_host = 0;
   for (std::size_t i = 0; i < run; ++i) {
     const Blocks block = Bit(prompt.blocks[i]);
     if (((device | host) & block) == 0) return false;
     if ((device & block) != 0) on_device += kBlockSize;
+    if ((host & block) != 0) on_host += kBlockSize;
   }
-  return on_device == credit.device_tokens;
+  return credit.device_tokens <= on_device && credit.host_only_tokens <= on_host;
 }
 
 Credit Told::Run(const Prompt& prompt, Blocks usable) const {

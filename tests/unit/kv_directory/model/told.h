@@ -92,7 +92,8 @@ struct Told {
   Credit CreditFor(const Prompt& prompt) const { return Run(prompt, indexed & (device | host)); }
   // The same for the publisher itself, who knows its plain blocks without being told.
   Credit HeldOf(const Prompt& prompt) const { return Run(prompt, device | host); }
-  // Whether that much of the prompt is held, in those tiers.
+  // Whether that much of the prompt is held, in those tiers. A copy that was announced without
+  // tokens may be unknown to who heard less (A10): a block on both tiers may count as Host only.
   bool CouldHold(const Prompt& prompt, const Credit& credit) const;
   bool operator==(const Told&) const = default;
 
