@@ -2,7 +2,7 @@
 //
 // Place       Port of gateway; implemented by plane_http (and later plane_xllm), chosen by app per
 //             data plane.
-// Threads     Submit: on `loop`; every callback on that loop too.
+// Threads     Submit: on `loop`; every callback on that loop too, from inside Submit only on_sent.
 // Ownership   The plane outlives its calls. A call may be dropped after Cancel.
 // Failure     Exactly one of on_end and on_error, never after Cancel.
 #pragma once
@@ -25,12 +25,15 @@ struct EngineRequest {
 
 // How far a failed call had got; decides whether another engine may be tried.
 enum class EngineStage : std::uint8_t {
-  kNotSent,    // the engine never saw it
+  kNotSent,    // the engine never saw it, or nothing that can have begun it
   kSent,       // it may have; no byte of an answer came
   kAnswering,  // part of the answer came
 };
 
 struct EngineHandlers {
+  // The engine is there: it has been sent the beginning of the request. May come inside Submit, and
+  // again where the plane repeats; must not end the call.
+  std::function<void()> on_sent;
   // As the engine sent them: which of them go further is the gateway's to say.
   std::function<void(int status, http::Headers headers)> on_headers;
   // `resume` asks for the next bytes; the engine is not read before.

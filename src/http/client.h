@@ -55,12 +55,15 @@ struct CallOptions {
 
 // Where a call had got to when it failed: decides whether another engine may be tried.
 enum class CallStage : std::uint8_t {
-  kConnecting,  // nothing was sent
+  kConnecting,  // nothing was sent, or nothing that can have begun the request (see Pooling)
   kSent,        // the request may have been read; no byte of the answer was seen
   kAnswering,   // part of the answer was seen
 };
 
 struct CallHandlers {
+  // The connection stands and has taken the first bytes of the request; once more when it is sent
+  // once more. May run inside Start, where a kept connection serves, and must not end the call.
+  std::function<void()> on_sent;
   std::function<void(int status, Headers headers)> on_headers;
   // `resume` asks for more; call it once, now or later, on the loop.
   std::function<void(std::string chunk, std::function<void()> resume)> on_body;

@@ -103,6 +103,7 @@ std::shared_ptr<gateway::EngineCall> HttpPlane::Submit(http::EventLoop& loop,
   http::CallOptions call_options;
   call_options.idle_timeout = impl_->options.idle_timeout;
   http::CallHandlers relayed;
+  relayed.on_sent = std::move(handlers.on_sent);
   relayed.on_headers = std::move(handlers.on_headers);
   relayed.on_body = std::move(handlers.on_body);
   relayed.on_end = std::move(handlers.on_end);

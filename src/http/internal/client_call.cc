@@ -188,8 +188,9 @@ void ClientCall::Flush() {
     std::size_t written = 0;
     switch (WriteSome(connection_->fd(), pieces.data(), used, written)) {
       case IoResult::kBytes:
-        sent_ += written;
         if (stage_ == CallStage::kConnecting) stage_ = CallStage::kSent;
+        if (sent_ == 0 && handlers_->on_sent) handlers_->on_sent();
+        sent_ += written;
         break;
       case IoResult::kWouldBlock:
         connection_->WaitWritable();
@@ -331,9 +332,7 @@ void ClientCall::Resume(std::uint64_t chunk) {
   connection_->WaitReadable();
 }
 
-bool ClientCall::MayRepeat(bool orderly) const {
-  // Asking twice for these changes nothing.
-  if (request_.method == "GET" || request_.method == "HEAD") return true;
+bool ClientCall::CannotHaveBegun(bool orderly) const {
   // Nobody begins a request of which a part is missing.
   if (sent_ < whole_) return true;
   // The peer's end confirms what it had received by then. When that is nothing of this request, it
@@ -344,8 +343,12 @@ bool ClientCall::MayRepeat(bool orderly) const {
 void ClientCall::OnBroken(bool orderly) {
   const auto self = shared_from_this();
   if (stage_ != CallStage::kAnswering) {
-    if (kept_ && MayRepeat(orderly)) {
+    const bool cannot_have_begun = CannotHaveBegun(orderly);
+    // Asking twice for these changes nothing.
+    const bool harmless = request_.method == "GET" || request_.method == "HEAD";
+    if (kept_ && (harmless || cannot_have_begun)) {
       kept_ = false;
+      if (cannot_have_begun) stage_ = CallStage::kConnecting;
       client_->repeats.fetch_add(1, std::memory_order_relaxed);
       std::exchange(connection_, nullptr)->Close();
       Connect();

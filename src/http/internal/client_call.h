@@ -8,8 +8,8 @@
 //             touched.
 // Invariants  A connection has a wait for readability pending except while its call holds reading
 //             back; in the pool that wait tells that the peer has closed.
-//             Callbacks run from the loop, never from inside Start, Cancel or resume; GiveUp is what
-//             it says.
+//             Callbacks run from the loop, never from inside Start (but on_sent), Cancel or resume;
+//             GiveUp is what it says.
 #pragma once
 
 #include <atomic>
@@ -106,8 +106,8 @@ class ClientCall final : public HttpClient::Call, public std::enable_shared_from
   void DeliverHeaders();
   void DeliverBody(std::string chunk);
   void Resume(std::uint64_t chunk);
-  // Whether the request on this kept connection certainly was not begun, or harmlessly.
-  bool MayRepeat(bool orderly) const;
+  // Of a connection that broke before any byte of the answer.
+  bool CannotHaveBegun(bool orderly) const;
   void OnBroken(bool orderly);
   void Complete();
   void Leave();

@@ -26,6 +26,7 @@ struct Log {
   Headers headers XMS_GUARDED_BY(mu);
   std::string body XMS_GUARDED_BY(mu);
   int chunks XMS_GUARDED_BY(mu) = 0;
+  int sent XMS_GUARDED_BY(mu) = 0;                  // times that the request went out
   std::function<void()> resume XMS_GUARDED_BY(mu);  // when chunks are held
   int ends XMS_GUARDED_BY(mu) = 0;
   std::optional<base::Error> error XMS_GUARDED_BY(mu);
@@ -50,6 +51,10 @@ class HttpClientTest : public ::testing::Test {
                                           const std::string& host = "127.0.0.1") {
     log_ = std::make_shared<Log>();
     CallHandlers handlers;
+    handlers.on_sent = [log = log_] {
+      base::MutexLock lock(log->mu);
+      ++log->sent;
+    };
     handlers.on_headers = [log = log_](int status, Headers headers) {
       base::MutexLock lock(log->mu);
       log->status = status;
@@ -101,6 +106,10 @@ class HttpClientTest : public ::testing::Test {
   int ends() {
     base::MutexLock lock(log_->mu);
     return log_->ends;
+  }
+  int sent() {
+    base::MutexLock lock(log_->mu);
+    return log_->sent;
   }
   int chunks() {
     base::MutexLock lock(log_->mu);

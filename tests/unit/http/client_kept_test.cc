@@ -130,6 +130,51 @@ TEST_P(HttpClientRetry, APostOfWhichAPartIsMissingIsSentOnceMore) {
   EXPECT_EQ(client_->repeated_requests(), 1u);
 }
 
+// Nothing has begun the request, so the caller may ask somebody else.
+TEST_P(HttpClientRetry, ARepetitionThatReachesNobodyCountsAsNotSent) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  peer.ReadRequest();
+  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  Start(server.port(), Post(Filler(32 * kMiB)));
+  server.StopListening();
+  GetParam() ? peer.Reset() : peer.Close();
+  ASSERT_TRUE(Ended());
+  EXPECT_NE(error().find("cannot connect"), std::string::npos) << error();
+  EXPECT_EQ(stage(), CallStage::kConnecting);
+}
+
+// Its caller knows that the peer is there long before an answer's head comes.
+TEST_F(HttpClientKept, TheMomentOfSendingIsTold) {
+  RawServer server;
+  Start(server.port());
+  auto peer = server.Accept();
+  peer.ReadRequest();
+  ASSERT_TRUE(WaitFor("the caller knows", [&] { return sent() == 1; }));
+  peer.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+  Start(server.port());
+  EXPECT_EQ(sent(), 1) << "a kept connection takes it at once";
+  EXPECT_NE(peer.ReadRequest(), "");
+  peer.Close();
+  auto next = server.Accept();
+  next.ReadRequest();
+  ASSERT_TRUE(WaitFor("the caller knows of the repetition", [&] { return sent() == 2; }));
+  next.Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Ended());
+}
+
+TEST_F(HttpClientKept, AConnectionThatIsRefusedWasNotSentTo) {
+  RawServer server;
+  server.StopListening();
+  Start(server.port());
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(sent(), 0);
+  EXPECT_EQ(stage(), CallStage::kConnecting);
+}
+
 // What a peer that had closed before the request came is told by. The client looks at a kept
 // connection immediately before it writes, so a test cannot get in between: two bare sockets.
 TEST(HttpClientUnconfirmed, IsEverythingForAPeerThatHadClosedAndNothingForOneThatHadRead) {

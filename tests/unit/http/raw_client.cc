@@ -221,6 +221,8 @@ std::string RawServer::Peer::ReadRequest() {
   }
 }
 
+bool RawServer::Peer::WaitForBytes() { return WaitFor(fd_, POLLIN, kPatienceMs); }
+
 void RawServer::Peer::Send(std::string_view bytes) {
   if (!SendAll(fd_, bytes)) ADD_FAILURE() << "the client closed while it was sent to";
 }

@@ -79,6 +79,8 @@ class RawServer {
 
     // Header and, by Content-Length, body; empty when the client closed instead.
     std::string ReadRequest();
+    // True once the client has sent something that was not read.
+    bool WaitForBytes();
     void Send(std::string_view bytes);
     // As many bytes as the client takes before it stops reading for a moment.
     std::size_t SendUntilFull(std::size_t at_most);
