@@ -276,7 +276,11 @@ http::Response Gateway::AnswerRefusal(const http::Refusal& refusal) {
 
 void Gateway::EndAll() { impl_->core->calls.Tell(LiveCalls::News::kServiceStops); }
 
-void Gateway::OnInstancesChanged() { impl_->core->calls.Tell(LiveCalls::News::kInstancesChanged); }
+void Gateway::OnInstancesChanged() {
+  Core& core = *impl_->core;
+  core.unreachable.OnInstancesChanged(*core.ports.instances->view());
+  core.calls.Tell(LiveCalls::News::kInstancesChanged);
+}
 
 std::size_t Gateway::requests_in_flight() const { return impl_->core->metrics.in_flight().load(); }
 

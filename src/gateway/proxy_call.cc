@@ -94,8 +94,11 @@ void ProxyCall::Attempt() {
   tried_.push_back(routed.engine_request.instance);
   instance_ = std::move(routed.instance);
   const std::size_t attempt = tried_.size();
+  sent_ = false;
+  suspect_ = false;
 
   EngineHandlers handlers;
+  handlers.on_sent = [self = shared_from_this()] { self->OnSent(); };
   handlers.on_headers = [self = shared_from_this()](int status, http::Headers headers) {
     self->OnHeaders(status, headers);
   };
@@ -112,10 +115,15 @@ void ProxyCall::Attempt() {
   if (!done_ && tried_.size() == attempt) call_ = std::move(call);
 }
 
+void ProxyCall::OnSent() {
+  if (done_) return;
+  sent_ = true;
+  core_->unreachable.OnReached(tried_.back());
+}
+
 void ProxyCall::OnHeaders(int status, const http::Headers& headers) {
   if (done_) return;
   answering_ = true;
-  core_->unreachable.OnReached(tried_.back());
   relay_.OnHeaders(status, headers);
   if (!relay_.collects()) deadline_.reset();
 }
@@ -141,9 +149,7 @@ void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
   if (done_) return;
   core_->metrics.engine_errors.Increment(StageName(stage));
   if (stage == EngineStage::kNotSent) {
-    core_->unreachable.OnUnreachable(tried_.back(), core_->ports.clock->Now());
-  } else {
-    core_->unreachable.OnReached(tried_.back());
+    core_->unreachable.OnUnreachable(instance_->record, core_->ports.clock->Now());
   }
   const std::string line = core_->failures.Report(
       tried_.back(), base::StrCat(error.message, " (", StageName(stage), ")"));
@@ -214,8 +220,11 @@ void ProxyCall::OnInstancesChanged() {
   if (call_ == nullptr) return;
   const auto view = core_->ports.instances->view();
   const instances::Instance* now = view->Find(instance_->record.id.name);
-  const model::ProcessIdentity& then = instance_->record.identity;
-  if (now != nullptr && (now->record.identity == then || now->record.identity.SameProcess(then))) {
+  if (now != nullptr) {
+    suspect_ = now->state == instances::State::kSuspect;
+    if (IsStill(now->record.identity, instance_->record.identity)) return;
+  } else if (sent_ && !suspect_) {
+    // Deregistered while it lives: its connection is the proof, and tells when that ends.
     return;
   }
   // OnEngineError may begin another attempt, which replaces call_.

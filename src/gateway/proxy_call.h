@@ -6,8 +6,9 @@
 // Failure     Engine not reached: another one, each once, for kRetryBudget at most, as long as the
 //             client has seen nothing and the engine cannot have begun (or the request is one that
 //             may be repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is
-//             told at once. Engine no longer registered, or by another process: as if it had broken
-//             off, since one that hangs would never say so.
+//             told at once. Another process under the engine's name, or an engine given up as suspect:
+//             as if it had broken off, since one that hangs would never say so. One that is
+//             deregistered while it lives ends what it has.
 // Invariants  Every request is accounted for exactly once, before its last byte goes out: status,
 //             durations, decision record, requests in flight.
 // Proof       GatewayProxy*, GatewayIntegration*.
@@ -40,6 +41,7 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
  private:
   void Begin();
   void Attempt();
+  void OnSent();
   void OnHeaders(int status, const http::Headers& headers);
   void OnBody(std::string chunk, std::function<void()> resume);
   void OnEnd();
@@ -68,6 +70,8 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   DecisionLog::Ticket ticket_ = DecisionLog::kNoTicket;
   bool tokenized_ = false;
   std::shared_ptr<EngineCall> call_;
+  bool sent_ = false;       // the engine has taken the request's beginning
+  bool suspect_ = false;    // the instance, when last seen
   bool answering_ = false;  // the engine's headers have come
   bool done_ = false;
   std::optional<base::SteadyTime> first_byte_;

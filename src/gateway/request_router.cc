@@ -58,9 +58,8 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   routing::Policy& policy = *core.ports.policy;
   const Prompt prompt{parsed_.tokenized, parsed_.tokens};
   const auto input_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
-  ChooseReachable(core, [&] {
-    table_.Build(core.ports.instances->view(), core.ports.index, policy.wants_hits(), prompt,
-                 {tried, paused_});
+  ChooseReachable(core, [&](const std::shared_ptr<const instances::InstanceView>& view) {
+    table_.Build(view, core.ports.index, policy.wants_hits(), prompt, {tried, paused_});
     policy.Choose({table_.candidates(), input_tokens}, choice_);
     return choice_.primary < 0
                ? std::string_view()
@@ -90,13 +89,14 @@ void RequestRouter::ChooseReachable(Core& core, Choose choose) {
   // Twice at most: another request may have claimed the one whose pause has just ended.
   for (int round = 0; round < 2; ++round) {
     const base::SteadyTime now = core.ports.clock->Now();
-    core.unreachable.Paused(now, paused_);
-    const std::string_view chosen = choose();
+    const auto view = core.ports.instances->view();
+    core.unreachable.Paused(*view, now, paused_);
+    const std::string_view chosen = choose(view);
     if (chosen.empty() ? paused_.empty() : core.unreachable.Claim(chosen, now)) return;
     if (chosen.empty()) break;
   }
   paused_.clear();
-  choose();
+  choose(core.ports.instances->view());
 }
 
 void RequestRouter::Record(Core& core, const std::string& request_id, const Prompt& prompt,
@@ -159,8 +159,8 @@ std::optional<GatewayError> RequestRouter::RouteModels(Core& core,
                                                        std::span<const std::string> tried,
                                                        RoutedRequest& out) {
   std::optional<std::size_t> chosen;
-  ChooseReachable(core, [&] {
-    table_.Build(core.ports.instances->view(), nullptr, false, Prompt{}, {tried, paused_});
+  ChooseReachable(core, [&](const std::shared_ptr<const instances::InstanceView>& view) {
+    table_.Build(view, nullptr, false, Prompt{}, {tried, paused_});
     std::vector<std::size_t> able;
     for (std::size_t i = 0; i < table_.candidates().size(); ++i) {
       if (table_.candidates()[i].schedulable) able.push_back(i);

@@ -47,7 +47,7 @@ class RequestRouter {
                                               RoutedRequest& out);
   std::optional<GatewayError> RouteModels(Core& core, std::span<const std::string> tried,
                                           RoutedRequest& out);
-  // Lets `choose` (from a table without `tried` to an instance's name, "" when nobody is left)
+  // Lets `choose` (from a view, without `tried`, to an instance's name, "" when nobody is left)
   // choose among those that do not pause, and only when nobody is left among all.
   template <typename Choose>
   void ChooseReachable(Core& core, Choose choose);

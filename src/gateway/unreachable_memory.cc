@@ -4,16 +4,31 @@
 
 namespace xms::gateway {
 
-void UnreachableMemory::Paused(base::SteadyTime now, std::vector<std::string>& out) {
+void UnreachableMemory::Paused(const instances::InstanceView& view, base::SteadyTime now,
+                               std::vector<std::string>& out) {
   out.clear();
   if (count_.load() == 0) return;
   base::MutexLock lock(mu_);
   std::erase_if(entries_,
                 [now](const auto& known) { return now >= known.second.until + kForgotten; });
-  CountEntries();
+  ForgetOthers(view);  // a failure may be told after the change that made it history
   for (const auto& [instance, entry] : entries_) {
     if (now < entry.until) out.push_back(instance);
   }
+}
+
+void UnreachableMemory::OnInstancesChanged(const instances::InstanceView& view) {
+  if (count_.load() == 0) return;
+  base::MutexLock lock(mu_);
+  ForgetOthers(view);
+}
+
+void UnreachableMemory::ForgetOthers(const instances::InstanceView& view) {
+  std::erase_if(entries_, [&view](const auto& known) {
+    const instances::Instance* const now = view.Find(known.first);
+    return now == nullptr || !IsStill(now->record.identity, known.second.identity);
+  });
+  CountEntries();
 }
 
 bool UnreachableMemory::Claim(std::string_view instance, base::SteadyTime now) {
@@ -28,16 +43,21 @@ bool UnreachableMemory::Claim(std::string_view instance, base::SteadyTime now) {
   return true;
 }
 
-void UnreachableMemory::OnUnreachable(std::string_view instance, base::SteadyTime now) {
+void UnreachableMemory::OnUnreachable(const model::InstanceRecord& instance, base::SteadyTime now) {
   base::MutexLock lock(mu_);
-  const auto known = entries_.find(instance);
+  const auto known = entries_.find(instance.id.name);
   if (known == entries_.end()) {
     if (entries_.size() >= kMaxInstances) return;
-    entries_.emplace(instance, Entry{.until = now + kFirstPause});
+    entries_.emplace(instance.id.name,
+                     Entry{.identity = instance.identity, .until = now + kFirstPause});
     CountEntries();
     return;
   }
   Entry& entry = known->second;
+  if (!IsStill(instance.identity, entry.identity)) {
+    entry = {.identity = instance.identity, .until = now + kFirstPause};
+    return;
+  }
   // Requests that had set out before the pause add nothing to what is known.
   if (now < entry.until && !entry.claimed) return;
   entry.pause = std::min(2 * entry.pause, kLongestPause);

@@ -14,7 +14,13 @@ void FakeEnginePlane::Call::GiveUp(base::Error why) {
   Fail(stage_, std::move(why.message), why.code);
 }
 
+void FakeEnginePlane::Call::Sent() {
+  stage_ = EngineStage::kSent;
+  if (handlers_.on_sent) handlers_.on_sent();
+}
+
 void FakeEnginePlane::Call::Headers(int status, http::Headers headers) {
+  if (stage_ == EngineStage::kNotSent) Sent();
   stage_ = EngineStage::kAnswering;
   if (handlers_.on_headers) handlers_.on_headers(status, std::move(headers));
 }

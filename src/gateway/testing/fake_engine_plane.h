@@ -39,9 +39,9 @@ class FakeEnginePlane final : public EnginePlane {
     bool open() const { return static_cast<bool>(handlers_.on_end); }
     // The last chunk has been taken: more may follow.
     bool may_send() const { return may_send_; }
-    // How far it has got, should it be given up before its headers.
-    void Reached(EngineStage stage) { stage_ = stage; }
 
+    // The connection stands and the request is on it; Headers says so too.
+    void Sent();
     void Headers(int status, http::Headers headers = {});
     void Body(std::string chunk);
     void End();
@@ -55,7 +55,7 @@ class FakeEnginePlane final : public EnginePlane {
     EngineHandlers handlers_;
     bool cancelled_ = false;
     bool may_send_ = true;
-    EngineStage stage_ = EngineStage::kSent;
+    EngineStage stage_ = EngineStage::kNotSent;
   };
 
   std::shared_ptr<EngineCall> Submit(http::EventLoop& loop, EngineRequest request,

@@ -198,7 +198,7 @@ TEST_F(GatewayIntegration, WhatIsWrongWithABadAnswerIsSaid) {
 }
 
 // Its connection stays open and says nothing, as that of a stopped process does.
-TEST_F(GatewayIntegration, AFrozenEngineHoldsItsRequestsOnlyUntilItIsRemoved) {
+TEST_F(GatewayIntegration, AFrozenEngineHoldsItsRequestsOnlyUntilItIsReplaced) {
   RawServer engine;
   RegisterEngine(NameOf(engine));
   RawClient waiting(public_server_->port());
@@ -211,13 +211,52 @@ TEST_F(GatewayIntegration, AFrozenEngineHoldsItsRequestsOnlyUntilItIsRemoved) {
   second.ReadRequest();
   second.Send(kEventStream + Chunk("data: 1\n\n"));
   streaming.ReadUntil("data: 1\n\n");
-  EXPECT_EQ(AskRpc("DELETE", "/v1/internal/instances/" + NameOf(engine)).status, 200);
+  RegisterEngine(NameOf(engine), "another process");
   const Answer answer = Split(waiting.ReadResponse());
   EXPECT_EQ(answer.status, 502);
   EXPECT_NE(answer.body.find("removed"), std::string::npos) << answer.body;
   EXPECT_TRUE(streaming.ReadUntil("removed").ends_with("removed"));
   EXPECT_TRUE(first.WaitForEnd());
   EXPECT_TRUE(second.WaitForEnd());
+}
+
+TEST_F(GatewayIntegration, AnEngineThatDeregistersEndsWhatItHas) {
+  RawServer engine;
+  RegisterEngine(NameOf(engine));
+  RawClient client(public_server_->port());
+  Complete(client);
+  auto peer = engine.Accept();
+  peer.ReadRequest();
+  EXPECT_EQ(AskRpc("DELETE", "/v1/internal/instances/" + NameOf(engine)).status, 200);
+  // Whatever the removal does to requests in flight is queued on their loops before this is.
+  EXPECT_EQ(Ask("GET", "/health", "").status, 200);
+  peer.Send(JsonAnswer(200, R"({"id":"cmpl-1"})"));
+  const Answer answer = Split(client.ReadResponse());
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, R"({"id":"cmpl-1"})");
+}
+
+// Its kept connection breaks under a request of which a part is missing, and it no longer listens.
+TEST_F(GatewayIntegration, AnEngineThatGoesWhileItIsSentToIsReplacedByAnother) {
+  RawServer engine;
+  RegisterEngine(NameOf(engine));
+  RawClient client(public_server_->port());
+  Complete(client);
+  auto peer = engine.Accept();
+  peer.ReadRequest();
+  peer.Send(JsonAnswer(200, "{}"));
+  EXPECT_EQ(Split(client.ReadResponse()).status, 200);
+  RawServer other;
+  RegisterEngine(NameOf(other), "x", 100);  // second choice by load
+  // More than the kernels hold, and the engine takes none of it.
+  Complete(client, R"({"prompt":")" + std::string(15'000'000, 'x') + R"("})");
+  ASSERT_TRUE(peer.WaitForBytes());
+  engine.StopListening();
+  peer.Reset();
+  auto next = other.Accept();
+  EXPECT_GT(next.ReadRequest().size(), 15'000'000u);
+  next.Send(JsonAnswer(200, R"({"id":"cmpl-2"})"));
+  EXPECT_EQ(Split(client.ReadResponse()).body, R"({"id":"cmpl-2"})");
 }
 
 TEST_F(GatewayIntegration, AnEngineThatClosesWithoutAnAnswerIsNotAskedTwice) {

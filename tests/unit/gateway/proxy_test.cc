@@ -218,7 +218,7 @@ TEST_F(GatewayProxy, AnInstanceThatWasUnreachableIsLeftAloneForAWhile) {
   }
   EXPECT_EQ(asked, 1u);
   for (std::size_t i = 6; i < 10; ++i) Engine(i).AnswerJson(200, "{}");
-  // It answered: the rotation has it again.
+  // It was reached: the rotation has it again.
   asked = 0;
   for (std::size_t i = 10; i < 14; ++i) {
     Complete();
@@ -226,6 +226,51 @@ TEST_F(GatewayProxy, AnInstanceThatWasUnreachableIsLeftAloneForAWhile) {
     Engine(i).AnswerJson(200, "{}");
   }
   EXPECT_EQ(asked, 2u);
+}
+
+// An answer's head may be minutes away; that the engine is there shows at once.
+TEST_F(GatewayProxy, AnInstanceThatIsBackIsUsedBeforeItsFirstAnswer) {
+  Register(kA);
+  Register(kB);
+  Start();
+  Complete();
+  const std::string gone = Engine(0).request().instance;
+  Engine(0).Fail(EngineStage::kNotSent);
+  Engine(1).Sent();
+  clock_.Advance(UnreachableMemory::kFirstPause);
+  std::size_t asked = 0;
+  for (std::size_t i = 2; i < 8; ++i) {
+    Complete();
+    Engine(i).Sent();
+    asked += Engine(i).request().instance == gone ? 1 : 0;
+  }
+  EXPECT_EQ(asked, 3u) << "nobody has answered, and all of them are being served";
+}
+
+TEST_F(GatewayProxy, AProcessThatReplacesAnUnreachableOneIsUsedAtOnce) {
+  for (const bool removed_between : {false, true}) {
+    Register(kA, 0, "one");
+    Register(kB);
+    if (!gateway_) Start();
+    plane_.calls.clear();
+    Complete();
+    if (Engine(0).request().instance == kB) {
+      Engine(0).AnswerJson(200, "{}");
+      plane_.calls.clear();
+      Complete();
+    }
+    ASSERT_EQ(Engine(0).request().instance, kA);
+    Engine(0).Fail(EngineStage::kNotSent);
+    Engine(1).AnswerJson(200, "{}");
+    if (removed_between) manager_.Remove({kA});
+    Register(kA, 0, removed_between ? "one" : "two");
+    std::size_t asked = 0;
+    for (std::size_t i = 2; i < 6; ++i) {
+      Complete();
+      asked += Engine(i).request().instance == kA ? 1 : 0;
+    }
+    EXPECT_EQ(asked, 2u) << removed_between;
+  }
 }
 
 TEST_F(GatewayProxy, ARequestIsServedByAnInstanceThatPausesWhenThereIsNoOther) {
@@ -458,29 +503,64 @@ TEST_F(GatewayProxy, TheDeadlineOfAWholeAnswerIsToItsEnd) {
   EXPECT_EQ(gateway_->requests_in_flight(), 0u);
 }
 
-// An engine that hangs keeps its connections open: nothing else would end what waits for it.
-TEST_F(GatewayProxy, ARequestThatAnEngineHadEndsWhenItIsRemoved) {
+// An engine that stops in order deregisters first and ends what it has.
+TEST_F(GatewayProxy, ARequestThatAnEngineHadOutlivesItsOrderlyRemoval) {
   Register(kA);
   Start();
-  const Client client = Complete();
-  Register(kB);
-  loop_.RunPosted();
-  EXPECT_EQ(client->status, 0) << "another's registration is none of its business";
+  const Client waiting = Complete();
+  Engine(0).Sent();
+  const Client streaming = Complete();
+  Engine(1).Headers(200, Type("text/event-stream"));
+  Engine(1).Body("data: 1\n\n");
+  manager_.LeaseLost({kA}, "");  // it may be late with its lease before
+  ASSERT_TRUE(probe_.Answer(kA, true));
   manager_.Remove({kA});
   loop_.RunPosted();
-  EXPECT_TRUE(Engine(0).cancelled());
-  EXPECT_EQ(client->status, 502);
-  EXPECT_EQ(ErrorCode(client), "engine_broke_off");
-  EXPECT_NE(client->body.find("removed"), std::string::npos) << client->body;
-  EXPECT_EQ(plane_.calls.size(), 1u) << "it may have begun, so nobody else is asked";
+  Register(kB);
+  Register(kA);  // the same process, back again
+  loop_.RunPosted();
+  EXPECT_FALSE(Engine(0).cancelled());
+  EXPECT_FALSE(Engine(1).cancelled());
+  Engine(0).AnswerJson(200, "{}");
+  EXPECT_EQ(waiting->status, 200);
+  Engine(1).Body("data: [DONE]\n\n");
+  Engine(1).End();
+  loop_.RunPosted();
+  EXPECT_TRUE(streaming->finished);
   EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+}
+
+// One that hangs keeps its connections open: nothing else would end what waits for it.
+TEST_F(GatewayProxy, ARequestThatAnEngineHadEndsWhenAnotherProcessHasItsName) {
+  for (const bool removed_between : {false, true}) {
+    Register(kA, 0, "one");
+    if (!gateway_) Start();
+    const Client client = Complete();
+    Call& engine = *plane_.calls.back();
+    engine.Sent();
+    const std::size_t calls = plane_.calls.size();
+    Register(kB);
+    loop_.RunPosted();
+    EXPECT_EQ(client->status, 0) << "another's registration is none of its business";
+    if (removed_between) manager_.Remove({kA});
+    loop_.RunPosted();
+    EXPECT_EQ(client->status, 0);
+    Register(kA, 0, "two");
+    loop_.RunPosted();
+    EXPECT_TRUE(engine.cancelled());
+    EXPECT_EQ(client->status, 502);
+    EXPECT_EQ(ErrorCode(client), "engine_broke_off");
+    EXPECT_NE(client->body.find("removed"), std::string::npos) << client->body;
+    EXPECT_EQ(plane_.calls.size(), calls) << "it may have begun, so nobody else is asked";
+    EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+    manager_.Remove({kB});
+  }
 }
 
 TEST_F(GatewayProxy, ARequestThatNobodyHadGoesToAnotherWhenItsEngineIsRemoved) {
   Register(kA);
   Start();
   const Client client = Complete();
-  Engine(0).Reached(EngineStage::kNotSent);
   Register(kB);
   manager_.Remove({kA});
   loop_.RunPosted();
@@ -510,6 +590,7 @@ TEST_F(GatewayProxy, AnInstanceThatIsGoneAfterSuspectEndsItsRequests) {
   Register(kA);
   Start();
   const Client client = Complete();
+  Engine(0).Sent();
   manager_.LeaseLost({kA}, "");
   ASSERT_TRUE(probe_.Answer(kA, false));
   loop_.RunPosted();
