@@ -111,8 +111,9 @@ void CandidateTable::AddCandidate(std::size_t place, const Prompt& prompt, bool 
     candidate.no_credit = NoCredit::kNotTokenized;
   } else if (prompt.tokens.empty()) {
     candidate.no_credit = NoCredit::kEmptyPrompt;
-  } else if (wants_hits) {
-    candidate.no_credit = Credit(streams_[place], prompt, candidate.ranks);
+  } else {
+    candidate.no_credit =
+        wants_hits ? Credit(streams_[place], prompt, candidate.ranks) : NoCredit::kNotAsked;
   }
 }
 

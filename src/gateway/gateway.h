@@ -36,7 +36,7 @@ struct Options {
   std::size_t http_max_body_bytes = 16 * 1024 * 1024;
   std::size_t max_concurrency = 0;  // requests in flight, to the end of the stream; 0: unlimited
   std::size_t decision_log_size = 1000;  // decisions kept
-  // To the headers of a stream, or the whole of another answer; negative: none.
+  // Until the client is sent the first of an answer (AnswerRelay's modes say when); negative: none.
   std::chrono::milliseconds request_timeout{-1};
 };
 
@@ -52,7 +52,7 @@ struct Ports {
   std::function<std::vector<std::pair<std::string, std::string>>()> excluded;
   // /ready: empty when ready, else the reasons.
   std::function<std::vector<std::string>()> not_ready_reasons;
-  // /v1/internal/config: effective values as JSON, without secrets.
+  // /v1/internal/config: configured values as JSON, without secrets.
   std::function<std::string()> config_json;
 };
 

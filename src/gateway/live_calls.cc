@@ -16,15 +16,16 @@ LiveCalls::List& LiveCalls::Of(const http::EventLoop& loop) {
   return lists_[first];
 }
 
-void LiveCalls::Enter(const http::EventLoop& loop, Key call, std::function<void(News)> hear) {
+void LiveCalls::Enter(const http::EventLoop& loop, Key call, Hear hear) {
   List& list = Of(loop);
+  auto shared = std::make_shared<const Hear>(std::move(hear));
   base::MutexLock lock(list.mu);
-  list.calls[call] = std::move(hear);
+  list.calls[call] = std::move(shared);
 }
 
 void LiveCalls::Leave(const http::EventLoop& loop, Key call) {
   List& list = Of(loop);
-  std::function<void(News)> dropped;  // outside the lock: it may own the call
+  std::shared_ptr<const Hear> dropped;  // outside the lock: it may own the call
   base::MutexLock lock(list.mu);
   const auto found = list.calls.find(call);
   if (found == list.calls.end()) return;
@@ -33,12 +34,13 @@ void LiveCalls::Leave(const http::EventLoop& loop, Key call) {
 }
 
 void LiveCalls::Tell(News news) {
-  std::vector<std::function<void(News)>> all;
+  std::vector<std::shared_ptr<const Hear>> all;
   for (List& list : lists_) {
     base::MutexLock lock(list.mu);
+    all.reserve(all.size() + list.calls.size());
     for (const auto& [call, hear] : list.calls) all.push_back(hear);
   }
-  for (const auto& hear : all) hear(news);
+  for (const auto& hear : all) (*hear)(news);
 }
 
 }  // namespace xms::gateway

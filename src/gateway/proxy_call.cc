@@ -193,9 +193,14 @@ GatewayError ProxyCall::Told(const base::Error& error, EngineStage stage) const 
   }
 }
 
+void ProxyCall::ForgetUnseen() {
+  if (relay_.collects()) first_byte_.reset();
+}
+
 void ProxyCall::EndWith(const GatewayError& error) {
   if (!answering_) return Refuse(error);
   relay_.Seal();
+  ForgetUnseen();
   Account(RowOf(error.kind).status);
   relay_.Break(error);
 }
@@ -237,6 +242,7 @@ void ProxyCall::OnClientGone() {
   core_->metrics.client_gone.Increment();
   if (call_ != nullptr) call_->Cancel();
   if (answering_) relay_.Seal();  // what the engine said of its cache so far
+  ForgetUnseen();
   Account(kClientGone);
 }
 

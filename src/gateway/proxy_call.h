@@ -52,6 +52,8 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   void OnInstancesChanged();
   void Refuse(const GatewayError& error);
   GatewayError Told(const base::Error& error, EngineStage stage) const;
+  // What was collected of an answer that is not complete: the client gets none of it.
+  void ForgetUnseen();
   // Ends what has not ended: by this answer, or where an answer has begun, by breaking it.
   void EndWith(const GatewayError& error);
   // False when the request is accounted for already.

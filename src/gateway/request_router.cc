@@ -42,7 +42,8 @@ std::optional<GatewayError> RequestRouter::RouteRequest(Core& core, Route route,
   }
   if (error.has_value()) return error;
   http::Request& forwarded = out.engine_request.request;
-  forwarded.method = request.method;
+  // A HEAD is asked as GET: not every engine answers it, and the server leaves out the body.
+  forwarded.method = route == Route::kModels ? "GET" : request.method;
   forwarded.target = request.target;
   forwarded.headers = ForwardedHeaders(request, request_id);
   return std::nullopt;

@@ -28,6 +28,8 @@ std::string_view NoCreditName(NoCredit why) {
       return "identity_changed";
     case NoCredit::kDecodeRole:
       return "decode_role";
+    case NoCredit::kNotAsked:
+      return "not_asked";
   }
   return "unknown";
 }

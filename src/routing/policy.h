@@ -34,6 +34,7 @@ enum class NoCredit : std::uint8_t {
   kIdentityUnknown,  // static stream, or neither side has an identity
   kIdentityChanged,  // the index belongs to another process
   kDecodeRole,       // D gets no credit
+  kNotAsked,         // the policy does not go by prefixes
 };
 std::string_view NoCreditName(NoCredit why);  // "", "not_tokenized", …
 

@@ -359,6 +359,29 @@ TEST_F(GatewayIntegration, ModelsComeFromAnEngine) {
   EXPECT_EQ(Split(client.ReadResponse()).body, R"({"object":"list","data":[]})");
 }
 
+// Engines that answer HEAD are few.
+TEST_F(GatewayIntegration, AHeadOfModelsIsAskedAsGetAndAnsweredWithoutBody) {
+  RawServer engine;
+  RegisterEngine(NameOf(engine));
+  RawClient client(public_server_->port());
+  client.Send(Bytes("HEAD", "/v1/models", ""));
+  auto peer = engine.Accept();
+  EXPECT_EQ(peer.ReadRequest().substr(0, 24), "GET /v1/models HTTP/1.1\r");
+  const std::string body = R"({"object":"list","data":[]})";
+  peer.Send(JsonAnswer(200, body));
+  const std::string head = client.ReadUntil("\r\n\r\n");
+  EXPECT_EQ(http::testing::StatusOf(head), 200);
+  EXPECT_NE(head.find(base::StrCat("\r\nContent-Length: ", body.size(), "\r\n")), std::string::npos)
+      << head;
+  // The next bytes on either connection belong to the next request.
+  client.Send(Bytes("GET", "/v1/models", ""));
+  peer.ReadRequest();
+  peer.Send(JsonAnswer(201, body));
+  const Answer answer = Split(client.ReadResponse());
+  EXPECT_EQ(answer.status, 201);
+  EXPECT_EQ(answer.body, body);
+}
+
 // Two readers of one body must not see two requests: repeated fields, chunked bodies and odd
 // spellings all reach the engine as one plain document.
 TEST_F(GatewayIntegration, OddBytesReachTheEngineAsPlainJsonOrNotAtAll) {

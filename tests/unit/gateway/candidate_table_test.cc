@@ -219,7 +219,7 @@ TEST_F(GatewayCandidateTable, HitsAreNotLookedUpUnlessWanted) {
   Add(kA);
   const Ledger a0 = Open(kA, 0, 5);
   Build({true, prompt_}, false);
-  EXPECT_EQ(Why(), NoCredit::kNone);
+  EXPECT_EQ(Why(), NoCredit::kNotAsked);
   EXPECT_TRUE(table_.candidates()[0].ranks.empty());
 }
 

@@ -166,7 +166,8 @@ TEST_F(GatewayProxy, AnUnreachableEngineIsReplacedByAnother) {
   const Json decision = Decision();
   EXPECT_EQ(decision["instance"], Engine(1).request().instance);
   for (const Json& candidate : decision["candidates"]) {
-    EXPECT_EQ(candidate["no_credit_reason"], candidate["name"] == first ? "unreachable" : "");
+    EXPECT_EQ(candidate["no_credit_reason"],
+              candidate["name"] == first ? "unreachable" : "not_asked");
   }
   EXPECT_TRUE(Counted("xms_routing_retries_total 1"));
   EXPECT_TRUE(Counted("xms_engine_errors_total{stage=\"not_sent\"} 1"));
@@ -451,6 +452,17 @@ TEST_F(GatewayProxy, AClientThatLeavesBeforeTheAnswerCancelsTheEngine) {
   EXPECT_TRUE(Counted("xms_requests_total{route=\"completions\",status=\"499\"} 1"));
 }
 
+TEST_F(GatewayProxy, AClientThatLeavesBeforeAWholeAnswerHasNoTimeToItsFirstByte) {
+  Register(kA);
+  Start();
+  const Client client = Complete();
+  Engine(0).Headers(200, Type("application/json"));
+  Engine(0).Body("{");
+  client->Leave();
+  EXPECT_EQ(Decision()["status"], 499);
+  EXPECT_TRUE(Decision()["ttft_ms"].is_null());
+}
+
 TEST_F(GatewayProxy, AClientThatLeavesAStreamCancelsTheEngine) {
   Register(kA);
   Start();
@@ -500,6 +512,7 @@ TEST_F(GatewayProxy, TheDeadlineOfAWholeAnswerIsToItsEnd) {
   EXPECT_NE(client->body.find("100 ms (--vllm_http_timeout_ms)"), std::string::npos);
   EXPECT_TRUE(Engine(0).cancelled());
   EXPECT_EQ(Decision()["status"], 504);
+  EXPECT_TRUE(Decision()["ttft_ms"].is_null()) << "the client got no byte of it";
   EXPECT_EQ(gateway_->requests_in_flight(), 0u);
 }
 

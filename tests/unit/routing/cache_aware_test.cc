@@ -522,6 +522,7 @@ TEST_F(CacheAwareRouting, NamesOfMissingCredit) {
       {NoCredit::kIdentityUnknown, "identity_unknown"},
       {NoCredit::kIdentityChanged, "identity_changed"},
       {NoCredit::kDecodeRole, "decode_role"},
+      {NoCredit::kNotAsked, "not_asked"},
   };
   for (const auto& [why, name] : names) EXPECT_EQ(NoCreditName(why), name);
 }
