@@ -192,8 +192,8 @@ constexpr Flag kFlags[] = {
     {.group = kInstances,
      .name = "vllm_http_timeout_ms",
      .target = &Settings::vllm_http_timeout_ms,
-     .meaning = "How long a request forwarded over HTTP may wait for the head of a stream, or for "
-                "the whole of another answer; then 504. -1 or 0: for ever.",
+     .meaning = "How long a request forwarded over HTTP may wait until something of its answer is "
+                "passed on (docs/http-api.md: what, when); then 504. -1 or 0: for ever.",
      .lowest = -1,
      .highest = kMaxInt32},
 

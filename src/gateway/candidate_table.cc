@@ -7,6 +7,12 @@ namespace xms::gateway {
 
 using routing::NoCredit;
 
+namespace {
+
+constexpr std::string_view kPauses = "recently unreachable";
+
+}  // namespace
+
 void CandidateTable::Build(std::shared_ptr<const instances::InstanceView> view,
                            const kv_index::KvIndex* index, bool wants_hits, const Prompt& prompt,
                            const Avoid& avoid) {
@@ -72,6 +78,10 @@ CandidateTable::Streams CandidateTable::StreamsOf(const model::InstanceRecord& r
   return streams;
 }
 
+bool CandidateTable::AnyPauses() const {
+  return std::find(why_not_.begin(), why_not_.end(), kPauses) != why_not_.end();
+}
+
 std::uint32_t CandidateTable::PrefixTokens(std::size_t candidate) const {
   const auto ranks = candidates_[candidate].ranks;
   if (ranks.empty()) return 0;
@@ -99,7 +109,7 @@ void CandidateTable::AddCandidate(std::size_t place, const Prompt& prompt, bool 
   } else if (!instance.schedulable) {
     why_not = instance.reason;
   } else if (is_in(avoid.paused)) {
-    why_not = "recently unreachable";
+    why_not = kPauses;
   }
   candidate.schedulable = instance.schedulable && why_not.empty();
   why_not_.push_back(why_not);

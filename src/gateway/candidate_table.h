@@ -54,6 +54,8 @@ class CandidateTable {
   }
   // Why the candidate is not schedulable; "" when it is.
   std::string_view WhyNot(std::size_t candidate) const { return why_not_[candidate]; }
+  // Somebody is left out for having been unreachable to others, and for nothing else.
+  bool AnyPauses() const;
   // Tokens of the prompt that every rank of the candidate holds, in either tier.
   std::uint32_t PrefixTokens(std::size_t candidate) const;
 

@@ -84,7 +84,9 @@ void ProxyCall::Attempt() {
                                                    request_id_, tried_, routed);
   ticket_ = routed.ticket;
   tokenized_ = routed.tokenized;
+  passed_over_ = routed.passed_over;
   if (error.has_value()) {
+    if (refusal_.has_value()) return PassOnRefusal();
     if (tried_.empty()) return Refuse(*error);
     return Refuse({ErrorKind::kEngineUnreachable,
                    base::StrCat("the engine could not be reached, and no other is left after ",
@@ -139,10 +141,32 @@ void ProxyCall::OnBody(std::string chunk, std::function<void()> resume) {
 }
 
 void ProxyCall::OnEnd() {
-  if (done_) return;
+  if (done_ || TryWhoPauses()) return;
   relay_.Seal();
   Account(relay_.status());
   relay_.Finish();
+}
+
+bool ProxyCall::TryWhoPauses() {
+  constexpr int kTooBusy = 429;
+  const bool time_is_left = core_->ports.clock->Now() - began_ < kRetryBudget;
+  if (!passed_over_ || relay_.status() != kTooBusy || !relay_.collects() || !time_is_left) {
+    return false;
+  }
+  refusal_ = std::exchange(relay_, AnswerRelay(exchange_, request_id_));
+  answering_ = false;
+  first_byte_.reset();
+  call_.reset();
+  core_->metrics.retries.Increment();
+  Attempt();
+  return true;
+}
+
+void ProxyCall::PassOnRefusal() {
+  relay_ = std::move(*refusal_);
+  refusal_.reset();
+  relay_.Seal();
+  if (Account(relay_.status())) relay_.Finish();
 }
 
 void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
@@ -163,6 +187,7 @@ void ProxyCall::OnEngineError(const base::Error& error, EngineStage stage) {
     core_->metrics.retries.Increment();
     return Attempt();
   }
+  if (refusal_.has_value() && stage == EngineStage::kNotSent) return PassOnRefusal();
   EndWith(Told(error, stage));
 }
 

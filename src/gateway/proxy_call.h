@@ -6,7 +6,8 @@
 // Failure     Engine not reached: another one, each once, for kRetryBudget at most, as long as the
 //             client has seen nothing and the engine cannot have begun (or the request is one that
 //             may be repeated). Otherwise 502, 504 or a broken stream. Client gone: the engine is
-//             told at once. Another process under the engine's name, or an engine given up as suspect:
+//             told at once. Engine too busy (429) while another pauses: that one is asked, and only
+//             if it cannot be reached the client gets the 429. Another process under the engine's name, or an engine given up as suspect:
 //             as if it had broken off, since one that hangs would never say so. One that is
 //             deregistered while it lives ends what it has.
 // Invariants  Every request is accounted for exactly once, before its last byte goes out: status,
@@ -51,6 +52,9 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   void OnNews(LiveCalls::News news);
   void OnInstancesChanged();
   void Refuse(const GatewayError& error);
+  // An engine was too busy while another pauses: that one is asked before the client is refused.
+  bool TryWhoPauses();
+  void PassOnRefusal();
   GatewayError Told(const base::Error& error, EngineStage stage) const;
   // What was collected of an answer that is not complete: the client gets none of it.
   void ForgetUnseen();
@@ -66,6 +70,8 @@ class ProxyCall : public std::enable_shared_from_this<ProxyCall> {
   const std::string request_id_;
   InFlight in_flight_;
   AnswerRelay relay_;
+  std::optional<AnswerRelay> refusal_;  // an engine's, held while another is asked
+  bool passed_over_ = false;            // somebody pauses who might have served
   std::unique_ptr<http::EventLoop::Timer> deadline_;
   std::vector<std::string> tried_;
   std::shared_ptr<const instances::Instance> instance_;  // the last of them, as it was then

@@ -59,13 +59,14 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
   routing::Policy& policy = *core.ports.policy;
   const Prompt prompt{parsed_.tokenized, parsed_.tokens};
   const auto input_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
-  ChooseReachable(core, [&](const std::shared_ptr<const instances::InstanceView>& view) {
+  const auto choose = [&](const std::shared_ptr<const instances::InstanceView>& view) {
     table_.Build(view, core.ports.index, policy.wants_hits(), prompt, {tried, paused_});
     policy.Choose({table_.candidates(), input_tokens}, choice_);
     return choice_.primary < 0
                ? std::string_view()
                : table_.candidates()[static_cast<std::size_t>(choice_.primary)].name;
-  });
+  };
+  out.passed_over = ChooseReachable(core, choose);
   out.tokenized = prompt.tokenized;
   // When nobody is left after attempts, the record of the last of them says more.
   if (choice_.primary >= 0 || tried.empty()) Record(core, request_id, prompt, out);
@@ -86,18 +87,22 @@ std::optional<GatewayError> RequestRouter::RouteCompletion(Core& core, Completio
 }
 
 template <typename Choose>
-void RequestRouter::ChooseReachable(Core& core, Choose choose) {
+bool RequestRouter::ChooseReachable(Core& core, Choose choose) {
   // Twice at most: another request may have claimed the one whose pause has just ended.
   for (int round = 0; round < 2; ++round) {
     const base::SteadyTime now = core.ports.clock->Now();
     const auto view = core.ports.instances->view();
     core.unreachable.Paused(*view, now, paused_);
     const std::string_view chosen = choose(view);
-    if (chosen.empty() ? paused_.empty() : core.unreachable.Claim(chosen, now)) return;
-    if (chosen.empty()) break;
+    if (chosen.empty()) {
+      if (paused_.empty()) return false;
+      break;
+    }
+    if (core.unreachable.Claim(chosen, now)) return table_.AnyPauses();
   }
   paused_.clear();
   choose(core.ports.instances->view());
+  return false;
 }
 
 void RequestRouter::Record(Core& core, const std::string& request_id, const Prompt& prompt,

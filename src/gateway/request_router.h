@@ -29,6 +29,7 @@ struct RoutedRequest {
   std::shared_ptr<const instances::Instance> instance;  // whom it is for
   DecisionLog::Ticket ticket = DecisionLog::kNoTicket;
   bool tokenized = false;
+  bool passed_over = false;  // an instance that might have served pauses
 };
 
 class RequestRouter {
@@ -49,8 +50,9 @@ class RequestRouter {
                                           RoutedRequest& out);
   // Lets `choose` (from a view, without `tried`, to an instance's name, "" when nobody is left)
   // choose among those that do not pause, and only when nobody is left among all.
+  // True: somebody pauses who might have been chosen.
   template <typename Choose>
-  void ChooseReachable(Core& core, Choose choose);
+  bool ChooseReachable(Core& core, Choose choose);
   void Record(Core& core, const std::string& request_id, const Prompt& prompt, RoutedRequest& out);
   GatewayError NobodyLeft() const;
 

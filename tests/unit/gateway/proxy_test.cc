@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gateway/proxy_call.h"
 #include "gateway/unreachable_memory.h"
 #include "tests/unit/gateway/gateway_fixture.h"
 
@@ -285,6 +286,54 @@ TEST_F(GatewayProxy, ARequestIsServedByAnInstanceThatPausesWhenThereIsNoOther) {
   Engine(1).AnswerJson(200, "{}");
   EXPECT_EQ(second->status, 200);
   EXPECT_EQ(Decision()["instance"], kA);
+}
+
+// The busy engine has begun nothing, and the other may be well again.
+TEST_F(GatewayProxy, ABusyEngineIsNoReasonToRefuseWhileAnotherOnlyPauses) {
+  Register(kA);
+  Register(kB);
+  Start();
+  Complete();
+  const std::string gone = Engine(0).request().instance;
+  Engine(0).Fail(EngineStage::kNotSent);
+  Engine(1).AnswerJson(200, "{}");
+  const Client served = Complete();
+  EXPECT_NE(Engine(2).request().instance, gone);
+  Engine(2).AnswerJson(429, R"({"error":"busy"})");
+  EXPECT_EQ(served->status, 0);
+  ASSERT_EQ(plane_.calls.size(), 4u);
+  EXPECT_EQ(Engine(3).request().instance, gone);
+  Engine(3).AnswerJson(200, R"({"id":"1"})");
+  EXPECT_EQ(served->status, 200);
+  EXPECT_EQ(served->body, R"({"id":"1"})");
+  EXPECT_EQ(Decision()["instance"], gone);
+  EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+}
+
+TEST_F(GatewayProxy, ABusyEnginesRefusalIsPassedOnWhenWhoPausesCannotBeReached) {
+  Register(kA);
+  Register(kB);
+  Start();
+  Complete();
+  Engine(0).Fail(EngineStage::kNotSent);
+  Engine(1).AnswerJson(200, "{}");
+  for (const bool in_time : {true, false}) {
+    const Client refused = Complete();
+    http::Headers headers = Type("application/json");
+    headers.Add("Retry-After", "7");
+    Call& busy = *plane_.calls.back();
+    busy.Headers(429, headers);
+    busy.Body(R"({"error":"busy"})");
+    busy.End();
+    EXPECT_EQ(refused->status, 0);
+    ASSERT_NE(&busy, plane_.calls.back().get());
+    if (!in_time) clock_.Advance(ProxyCall::kRetryBudget);
+    plane_.calls.back()->Fail(EngineStage::kNotSent);
+    EXPECT_EQ(refused->status, 429);
+    EXPECT_EQ(refused->body, R"({"error":"busy"})");
+    EXPECT_EQ(Header(refused, "retry-after"), "7");
+    EXPECT_EQ(gateway_->requests_in_flight(), 0u);
+  }
 }
 
 TEST_F(GatewayProxy, ModelsAreNotAskedFromAnInstanceThatPauses) {
