@@ -114,7 +114,9 @@ def test_the_replay_reports_what_the_engines_reused():
     for row in results.values():
         assert row["requests"] == 60 and row["errors"] == 0
         assert 0 < row["cached_tokens"] <= row["ideal_cached_tokens"] <= row["prompt_tokens"]
-        assert row["busiest_share"] > 0.3
+        assert row["unlocated"] == 0
+    # Round robin shares out evenly: 20 of 60.
+    assert results["RR"]["busiest_share"] == 0.333
     # Which policy reused more depends on the machine's speed at this time scale: docs/benchmarks says, not a test.
 
 
