@@ -6,7 +6,8 @@
 //   kv_directory_soak queries [SECONDS]     C04: look-ups, quiet and while events pour in
 //
 // Publishers are another process, so that memory is the directory's. A line of progress now and then, a
-// summary at the end; status 1 when a promise was broken. Times are reported, never judged.
+// summary at the end; status 1 when a promise was broken, 2 when the amount is too small to judge. Times
+// are reported, never judged.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -138,8 +139,15 @@ std::vector<StreamSpec> BehindProxies(const LoadProcess& load, Proxies& proxies)
   return specs;
 }
 
+constexpr std::size_t kReconnectStreams = 128;
+constexpr std::size_t kWarmRounds = 3;
+// As many rounds again are needed to see what grows.
+constexpr std::size_t kFewestReconnects = 2 * kWarmRounds * kReconnectStreams;
+// Below this the slope is that of warming up.
+constexpr std::size_t kShortestChurn = 120;
+
 int Reconnects(std::size_t wanted) {
-  constexpr std::size_t kStreams = 128;
+  constexpr std::size_t kStreams = kReconnectStreams;
   LoadProcess load(
       {.streams = kStreams, .chains = 32, .chain = 16, .block_size = 4, .batches_a_second = 5});
   Proxies proxies;
@@ -157,17 +165,17 @@ int Reconnects(std::size_t wanted) {
   };
   bool recovered = true;
   for (std::size_t round = 0; done < wanted && recovered; ++round) {
-    for (const auto& proxy : proxies) {
-      proxy->CutAll(round % 2 == 0 ? FaultProxy::Cut::kReset : FaultProxy::Cut::kClose);
-    }
-    done += kStreams;
-    recovered = Rig::WaitFor(seconds(60), settled);
-    if (round == 2) {  // warm
+    if (round == kWarmRounds) {
       Rig::WaitFor(seconds(2), [] { return false; });
       files = testing::OpenFiles();
       threads = testing::Threads();
       bytes = testing::ResidentBytes();
     }
+    for (const auto& proxy : proxies) {
+      proxy->CutAll(round % 2 == 0 ? FaultProxy::Cut::kReset : FaultProxy::Cut::kClose);
+    }
+    done += kStreams;
+    recovered = Rig::WaitFor(seconds(60), settled);
     if (round % 10 == 0) {
       std::printf("%6.0f s  %6zu reconnects, %zu files, %zu threads, %.1f MiB\n",
                   SecondsSince(start), done, testing::OpenFiles(), testing::Threads(),
@@ -440,15 +448,23 @@ int Queries(std::size_t length) {
 
 int Main(int argc, char** argv) {
   const std::string part = argc > 1 ? argv[1] : "";
-  const auto amount = [&](std::size_t usual) {
-    return argc > 2 ? static_cast<std::size_t>(std::stoul(argv[2])) : usual;
+  // 0: fewer than `fewest`, and said so.
+  const auto amount = [&](std::size_t usual, std::size_t fewest = 1) {
+    const std::size_t asked = argc > 2 ? static_cast<std::size_t>(std::stoul(argv[2])) : usual;
+    if (asked >= fewest) return asked;
+    std::fprintf(stderr, "kv_directory_soak: %s %zu is too short to judge; at least %zu\n",
+                 part.c_str(), asked, fewest);
+    return std::size_t{0};
   };
   base::RaiseOpenFileLimit();
   base::SetLogLevel(base::LogLevel::kError);
-  if (part == "reconnects") return Reconnects(amount(10'000));
-  if (part == "overload") return Overload(amount(120));
-  if (part == "churn") return Churn(amount(720));
-  if (part == "queries") return Queries(amount(60));
+  const auto run = [](int (*what)(std::size_t), std::size_t asked) {
+    return asked == 0 ? 2 : what(asked);
+  };
+  if (part == "reconnects") return run(Reconnects, amount(10'000, kFewestReconnects));
+  if (part == "overload") return run(Overload, amount(120));
+  if (part == "churn") return run(Churn, amount(720, kShortestChurn));
+  if (part == "queries") return run(Queries, amount(60));
   std::fprintf(stderr, "usage: kv_directory_soak reconnects|overload|churn|queries [AMOUNT]\n");
   return 2;
 }
