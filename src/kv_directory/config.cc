@@ -372,7 +372,7 @@ base::Result<DirectoryConfig> ParseDirectoryConfig(std::string_view text) {
       {"discovery", "streams", "max_streams", "max_blocks_per_stream", "max_message_bytes",
        "max_buffered_bytes", "replay_timeout_ms", "resync_interval_ms", "max_snapshots_at_once"});
   fields.Integer("max_streams", 1, 128, limits.max_streams);
-  fields.Integer("max_blocks_per_stream", 1, 16777216, limits.max_blocks_per_stream);
+  fields.Integer("max_blocks_per_stream", 1, kLargestBlockLimit, limits.max_blocks_per_stream);
   fields.Integer("max_message_bytes", 1024, kLargestMessageLimit, limits.max_message_bytes);
   fields.Integer("max_buffered_bytes", 1024, 4294967296, limits.max_buffered_bytes);
   fields.Integer("replay_timeout_ms", 10, 600000, limits.replay_timeout);

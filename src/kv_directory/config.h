@@ -22,6 +22,7 @@
 namespace xms::kv_directory {
 
 inline constexpr std::uint64_t kLargestMessageLimit = 1073741824;  // max_message_bytes, 1 GiB
+inline constexpr std::uint64_t kLargestBlockLimit = 16777216;      // max_blocks_per_stream
 
 struct Limits {
   std::uint32_t max_streams = 128;                   // 1 … 128

@@ -17,6 +17,7 @@
 //             vector, fuzz/kv_events, bench/kv_events.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,6 +30,10 @@ namespace xms::kv_events {
 
 // Who publishes; decides the few points where engines differ.
 enum class Dialect : std::uint8_t { kXllm, kVllm, kSglang, kTrtLlm, kMooncake };
+
+// The names of media that are known, in any case; none is Device too.
+inline constexpr std::array<std::string_view, 4> kDeviceMedia = {"gpu", "device", "npu", "hbm"};
+inline constexpr std::array<std::string_view, 4> kHostMedia = {"cpu", "host", "cpu_pinned", "dram"};
 
 struct DecoderOptions {
   Dialect dialect = Dialect::kXllm;

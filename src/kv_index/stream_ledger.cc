@@ -285,6 +285,15 @@ void StreamLedger::Impl::ClearAll() {
   NoteMemory();
 }
 
+void StreamLedger::Impl::ForgetResidency() {
+  Hidden([this] {
+    table_.ForEach([this](WireHash wire, Mapping& mapping) {
+      if (mapping.tiers() != kNoTier) Lose(wire, mapping, mapping.tiers());
+    });
+  });
+  NoteMemory();
+}
+
 void StreamLedger::Impl::Gain(WireHash wire, Mapping& mapping, Tiers tier) {
   if (tier == kNoTier || (mapping.tiers() & tier) != 0) return;
   if (mapping.indexed()) {
@@ -492,6 +501,7 @@ void StreamLedger::Impl::Unsynchronize(std::string reason) {
 }
 
 void StreamLedger::Impl::Synchronize(model::StreamSeq sequence) {
+  TrimParked();
   {
     internal::SlotStatus& status = index_.status[place_.slot];
     base::MutexLock lock(status.mu);
@@ -556,6 +566,7 @@ std::uint32_t StreamLedger::Remove(model::Tier tier, std::span<const model::Wire
 }
 void StreamLedger::ClearTier(model::Tier tier) { impl_->ClearTier(tier); }
 void StreamLedger::ClearAll() { impl_->ClearAll(); }
+void StreamLedger::ForgetResidency() { impl_->ForgetResidency(); }
 
 void StreamLedger::Unsynchronize(std::string reason) { impl_->Unsynchronize(std::move(reason)); }
 void StreamLedger::Synchronize(model::StreamSeq sequence) { impl_->Synchronize(sequence); }

@@ -87,6 +87,10 @@ class StreamLedger {
   void ClearTier(model::Tier tier);
   // Forgets everything, mappings and names included; a new generation likewise.
   void ClearAll();
+  // Ends residency of everything in both tiers; every mapping stays until the next Synchronize, and then
+  // under L1's rule. For a snapshot of the same life that is about to say what is resident. A new
+  // generation likewise.
+  void ForgetResidency();
 
   // Zero hits from here: one store. Safe to repeat; the latest reason stays.
   void Unsynchronize(std::string reason);

@@ -1,13 +1,22 @@
 #include "kv_directory/recovery/apply.h"
 
+#include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/str_cat.h"
+#include "kv_directory/config.h"
+#include "kv_directory/recovery/snapshot_reader.h"
+#include "kv_events/decoder.h"
 #include "model/ids.h"
 
 namespace xms::kv_directory {
 namespace {
 
+using base::StrAppend;
 using base::StrCat;
 using kv_events::EventKind;
 using kv_events::EventScope;
@@ -38,7 +47,47 @@ std::string Hex(model::WireHash hash) {
   return text;
 }
 
-void Judge(const ApplyResult& result, const StreamLedger& ledger, ApplyOutcome& outcome) {
+// The fewest mappings that would hold what is there and what the batch still says: the events from
+// `event` on, up to a clear. Only on failure, so it may cost a set.
+std::uint64_t MappingsNeeded(const kv_events::KvBatch& batch, const KvEvent& event,
+                             const StreamLedger& ledger) {
+  std::unordered_set<std::uint64_t> missing;
+  const auto miss = [&](model::WireHash hash) {
+    if (!ledger.Lookup(hash).mapped) missing.insert(hash.value);
+  };
+  const auto first = static_cast<std::size_t>(&event - batch.events.data());
+  for (const KvEvent& later : std::span(batch.events).subspan(first)) {
+    if (later.kind == EventKind::kClear) break;
+    if (later.kind != EventKind::kStore && !later.ignored_store) continue;
+    if (later.has_parent) miss(later.parent);
+    for (const model::WireHash hash : batch.HashesOf(later)) miss(hash);
+  }
+  return ledger.mappings() + missing.size();
+}
+
+std::string OverLimit(const kv_events::KvBatch& batch, const KvEvent& event,
+                      const StreamLedger& ledger) {
+  return StrCat(
+      "more than max_blocks_per_stream ", ledger.limit(), " blocks published (",
+      RaiseTo(MappingsNeeded(batch, event, ledger), kLargestBlockLimit,
+              "raise it above what the engine can hold, and", "the engine must hold less"),
+      ")");
+}
+
+std::string UnknownClear() {
+  std::string text = "a medium that is neither Device nor Host was cleared, or a part of one";
+  std::string_view before = " (known are ";
+  for (const auto& media : {kv_events::kDeviceMedia, kv_events::kHostMedia}) {
+    for (const std::string_view medium : media) {
+      StrAppend(text, before, medium);
+      before = ", ";
+    }
+  }
+  return text + "; the engine must name one of them or none)";
+}
+
+void Judge(const ApplyResult& result, const kv_events::KvBatch& batch, const KvEvent& event,
+           const StreamLedger& ledger, ApplyOutcome& outcome) {
   using Code = ApplyOutcome::Code;
   outcome.unknown_stores += result.unknown_hashes;
   switch (result.code) {
@@ -56,8 +105,7 @@ void Judge(const ApplyResult& result, const StreamLedger& ledger, ApplyOutcome& 
       return;
     case ApplyCode::kOverLimit:
       outcome.code = Code::kOverLimit;
-      outcome.error = StrCat("more than max_blocks_per_stream ", ledger.limit(),
-                             " blocks published; raise it above what the engine can hold");
+      outcome.error = OverLimit(batch, event, ledger);
       return;
   }
 }
@@ -83,11 +131,12 @@ ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
         if (event.has_parent) parent = event.parent;
         Judge(ledger.Store(tier.value_or(Tier::kDevice), hashes, parent, batch.TokensOf(event),
                            orphans),
-              ledger, outcome);
+              batch, event, ledger, outcome);
         break;
       }
       case EventKind::kReplica:
-        Judge(ledger.StoreKnown(tier.value_or(Tier::kDevice), hashes), ledger, outcome);
+        Judge(ledger.StoreKnown(tier.value_or(Tier::kDevice), hashes), batch, event, ledger,
+              outcome);
         break;
       case EventKind::kRemove:
         outcome.unknown_removals += ledger.Remove(tier.value_or(Tier::kDevice), hashes);
@@ -99,7 +148,7 @@ ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
           ledger.ClearTier(*tier);
         } else {
           outcome.code = ApplyOutcome::Code::kUnknownClear;
-          outcome.error = "a medium that is neither Device nor Host was cleared";
+          outcome.error = UnknownClear();
         }
         break;
       case EventKind::kIgnored:
@@ -110,7 +159,7 @@ ApplyOutcome ApplyBatch(const kv_events::KvBatch& batch, StreamLedger& ledger,
         Judge(ledger.StoreOpaque(tier, hashes,
                                  SaysOtherContent(event) ? StreamLedger::Content::kOther
                                                          : StreamLedger::Content::kUnsaid),
-              ledger, outcome);
+              batch, event, ledger, outcome);
         break;
     }
     if (!outcome.ok()) return outcome;

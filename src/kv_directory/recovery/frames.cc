@@ -34,7 +34,7 @@ std::size_t TotalBytes(Message message) {
 LiveFrames ParseLive(Message message, std::string_view topic) {
   LiveFrames out;
   if (message.empty()) {
-    out.error = "live message without frames";
+    out.error = "live message without frames; check what publishes at the event endpoint";
     return out;
   }
   out.topic = AsText(message[0]);
@@ -44,16 +44,21 @@ LiveFrames ParseLive(Message message, std::string_view topic) {
   }
   if (message.size() != 3) {
     out.error = StrCat("live message of ", message.size(),
-                       " frames published, 3 are expected: topic, sequence, batch");
+                       " frames published, 3 are expected: topic, sequence, batch; check what "
+                       "publishes at the event endpoint");
     return out;
   }
   const auto sequence = ReadBigEndian(message[1]);
   if (!sequence) {
-    out.error = StrCat("live sequence of ", message[1].size(), " bytes published, 8 are expected");
+    out.error =
+        StrCat("live sequence of ", message[1].size(),
+               " bytes published, 8 are expected; check what publishes at the event endpoint");
     return out;
   }
   if (*sequence == kReserved) {
-    out.error = "live sequence 2^64-1 published, which is reserved for the end of a snapshot";
+    out.error =
+        "live sequence 2^64-1 published, which is reserved for the end of a snapshot; the engine "
+        "must be restarted";
     return out;
   }
   out.kind = LiveFrames::Kind::kBatch;

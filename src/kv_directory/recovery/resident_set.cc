@@ -61,7 +61,6 @@ void ResidentSet::Store(const kv_events::KvBatch& batch, const kv_events::KvEven
   model::ContentKey key = model::kRootKey;
   if (event.has_parent) {
     const Slot& parent = Find(event.parent);
-    undecided_ |= live && !parent.known;
     content = parent.known ? parent.content : Content::kUnsaid;
     key = parent.key;
     if (content == Content::kUnsaid) {
@@ -104,12 +103,9 @@ void ResidentSet::Apply(const kv_events::KvBatch& batch, bool live) {
         break;
       case EventKind::kReplica:
         for (const model::WireHash hash : batch.HashesOf(event)) {
-          Slot& slot = Find(hash);
-          if (slot.known) {
-            slot.tiers |= bits;
-          } else {
-            undecided_ |= live;
-          }
+          // A block that was not resident when the snapshot was made (C2): the ledger may know it
+          // from before. If it does not, it has ignored this too.
+          if (Find(hash).known || (live && ledger_.Lookup(hash).mapped)) Name(hash).tiers |= bits;
         }
         break;
       case EventKind::kRemove:

@@ -5,9 +5,9 @@
 // Meaning     Per wire hash: tiers (opaque hashes included, as in StreamLedger::digest), and what it
 //             stands for: a content key, something else, or unsaid. The key of a block whose parent
 //             is not in the snapshot follows from the key that the ledger has for the parent.
-// Failure     `undecided`: a batch replicated a block, or extended a parent, by a hash that this set
-//             does not know. The ledger may know it from a time before the snapshot, so nothing
-//             follows from a difference. `contradictory`: the snapshot gives one hash two contents.
+//             What a live batch replicates or extends without the snapshot's knowing it is what the
+//             ledger knows it to be, from a time before the snapshot.
+// Failure     `contradictory`: the snapshot gives one hash two contents.
 // Cost        One probe per hash in a table of twice as many slots, and one block hash per block with
 //             tokens.
 #pragma once
@@ -31,7 +31,6 @@ class ResidentSet {
   void ApplySnapshot(const kv_events::KvBatch& batch) { Apply(batch, /*live=*/false); }
   void ApplyLive(const kv_events::KvBatch& batch) { Apply(batch, /*live=*/true); }
 
-  bool undecided() const { return undecided_; }
   bool contradictory() const { return contradictory_; }
   // The same hashes are resident in the same tiers, with the same contents as far as they are said.
   // An orphan in the ledger whose parent has come back is a difference (B5).
@@ -64,7 +63,6 @@ class ResidentSet {
   const kv_index::StreamLedger& ledger_;
   const model::BlockHasher hasher_;
   std::vector<Slot> slots_;  // open addressing, never full
-  bool undecided_ = false;
   bool contradictory_ = false;
   bool different_ = false;  // a live batch restated a hash that the snapshot had otherwise
 };

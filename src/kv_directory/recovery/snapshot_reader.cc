@@ -21,16 +21,18 @@ std::uint64_t RoundedUp(std::uint64_t bytes) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// "…; raise it to at least 9600000", if it can be raised so far.
 std::string Remedy(std::uint64_t bytes, std::string_view raise) {
-  if (bytes > kLargestMessageLimit) {
-    return StrCat("; more than ", kLargestMessageLimit,
-                  " cannot be set, the engine must publish less at once");
-  }
-  return StrCat("; ", raise, " to at least ", std::min(RoundedUp(bytes), kLargestMessageLimit));
+  return StrCat(
+      "; ", RaiseTo(bytes, kLargestMessageLimit, raise, "the engine must publish less at once"));
 }
 
 }  // namespace
+
+std::string RaiseTo(std::uint64_t needed, std::uint64_t largest, std::string_view raise,
+                    std::string_view otherwise) {
+  if (needed > largest) return StrCat("more than ", largest, " cannot be set, ", otherwise);
+  return StrCat(raise, " to at least ", std::min(RoundedUp(needed), largest));
+}
 
 std::string TooLarge(std::string_view what, std::uint64_t bytes, const Limits& limits) {
   const std::uint64_t tenths = (bytes * 10 + (1 << 19)) >> 20;  // of a MiB
@@ -46,6 +48,19 @@ std::string TooLargeToMeasure(std::string_view what, std::string_view endpoint,
   return StrCat("the connection to ", endpoint, " ended on a ", what, " over ", limit,
                 " bytes, size unknown (or on bytes that are not ZeroMQ)",
                 Remedy(limit + 1, StrCat("raise max_message_bytes ", limits.max_message_bytes)));
+}
+
+std::string CannotBeRead(std::string_view what, const kv_events::DecodeOutcome& outcome,
+                         const kv_events::DecoderOptions& options, std::size_t payload_bytes,
+                         std::string_view endpoint) {
+  std::string reason = kv_events::Describe(outcome, options, payload_bytes);
+  // Of a mismatch both numbers say it all, wherever they were found.
+  using Code = kv_events::DecodeCode;
+  if (outcome.code == Code::kDpRankMismatch || outcome.code == Code::kBlockSizeMismatch) {
+    return reason;
+  }
+  return StrCat("the payload of ", what, " cannot be read: ", reason,
+                "; if it stays, check the version of the engine at ", endpoint);
 }
 
 std::string SequenceBefore(std::uint64_t next) {
@@ -79,17 +94,20 @@ SnapshotReader::State SnapshotReader::Add(Message message) {
   const ReplyFrames reply = ParseReply(message, spec_.topic);
   if (reply.kind == ReplyFrames::Kind::kBad) {
     metrics_.frame_errors.Increment();
-    return Fail(ExchangeOutcome::kDamaged, reply.error);
+    return Fail(ExchangeOutcome::kDamaged,
+                StrCat(reply.error, "; check what answers at ", spec_.replay_endpoint));
   }
   if (reply.kind == ReplyFrames::Kind::kTerminator) {
     if (next_) return State::kWhole;
-    return Fail(ExchangeOutcome::kDamaged, "the snapshot ended before it began");
+    return Fail(ExchangeOutcome::kDamaged,
+                "the snapshot ended before it began; at least one part must come before the end");
   }
   const std::uint64_t next = reply.watermark + 1;
   if (next_ && *next_ != next) {
     return Fail(ExchangeOutcome::kDamaged,
                 StrCat("the snapshot's parts disagree about their watermark: ",
-                       SequenceBefore(*next_), " and ", SequenceBefore(next)));
+                       SequenceBefore(*next_), " and ", SequenceBefore(next),
+                       "; the engine must answer a request with parts of one"));
   }
   next_ = next;
   wire_bytes_ += bytes;
@@ -113,9 +131,8 @@ SnapshotReader::State SnapshotReader::Add(Message message) {
     return State::kMore;
   }
   metrics_.parse_errors[static_cast<std::size_t>(outcome.code)].Increment();
-  return Fail(
-      ExchangeOutcome::kDamaged,
-      StrCat("snapshot: ", kv_events::Describe(outcome, decoder_options_, reply.payload.size())));
+  return Fail(ExchangeOutcome::kDamaged, CannotBeRead("the snapshot", outcome, decoder_options_,
+                                                      reply.payload.size(), spec_.replay_endpoint));
 }
 
 SnapshotReader::State SnapshotReader::Fail(ExchangeOutcome outcome, std::string error) {

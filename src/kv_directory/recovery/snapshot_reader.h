@@ -11,6 +11,7 @@
 //             here, so nothing has to be undone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,11 +60,19 @@ class SnapshotReader {
   ExchangeOutcome outcome_ = ExchangeOutcome::kDamaged;
 };
 
+// "`raise` to at least 9600000", two digits of `needed` rounded up; or that no more than `largest` can
+// be set, and `otherwise`.
+std::string RaiseTo(std::uint64_t needed, std::uint64_t largest, std::string_view raise,
+                    std::string_view otherwise);
 // "batch of 12 bytes is over max_message_bytes 10; raise it to at least 12".
 std::string TooLarge(std::string_view what, std::uint64_t bytes, const Limits& limits);
 // The same above the sockets' limit, where libzmq ends the connection and says nothing.
 std::string TooLargeToMeasure(std::string_view what, std::string_view endpoint,
                               const Limits& limits);
+// Why a payload came to nothing: of `what`, published at `endpoint`. `outcome` is not ok.
+std::string CannotBeRead(std::string_view what, const kv_events::DecodeOutcome& outcome,
+                         const kv_events::DecoderOptions& options, std::size_t payload_bytes,
+                         std::string_view endpoint);
 // The sequence before `next`, for messages.
 std::string SequenceBefore(std::uint64_t next);
 kv_events::DecoderOptions DecoderOptionsFor(const StreamSpec& spec);

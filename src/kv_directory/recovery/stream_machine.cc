@@ -58,6 +58,8 @@ void StreamMachine::OnSubscribed(SteadyTime now) {
   connect_backoff_.Reset();
   last_seen_.reset();
   snapshot_floor_ = 0;
+  renewed_ = inherited_floor_ != 0;
+  refused_next_.reset();
   topic_seen_ = snapshot_seen_ = false;
   silent_moves_ = 0;
   foreign_topics_.clear();
@@ -246,11 +248,12 @@ void StreamMachine::WhileUnsynchronized(const LiveFrames& live, std::size_t byte
                                   : log_.AddDamaged(live.sequence, error);
   if (kept) return;
   metrics_.buffer_limits.Increment();
-  ExchangeFailed(ExchangeOutcome::kLimit,
-                 StrCat("what was published while a snapshot was on its way is over "
-                        "max_buffered_bytes ",
-                        limits_.max_buffered_bytes, "; raise it"),
-                 now);
+  ExchangeFailed(
+      ExchangeOutcome::kLimit,
+      StrCat("what was published while a snapshot was on its way is over "
+             "max_buffered_bytes ",
+             limits_.max_buffered_bytes, "; raise it to at least ", 2 * limits_.max_buffered_bytes),
+      now);
 }
 
 std::string StreamMachine::ReadBatch(Frame payload, std::size_t bytes) {
@@ -262,7 +265,8 @@ std::string StreamMachine::ReadBatch(Frame payload, std::size_t bytes) {
       kv_events::DecodeBatch(payload, decoder_options_, batch_);
   if (outcome.ok()) return "";
   metrics_.parse_errors[static_cast<std::size_t>(outcome.code)].Increment();
-  return kv_events::Describe(outcome, decoder_options_, payload.size());
+  return CannotBeRead(StrCat("batch ", *last_seen_), outcome, decoder_options_, payload.size(),
+                      spec_.endpoint);
 }
 
 // --- the exchange
@@ -376,6 +380,10 @@ void StreamMachine::ExchangeFailed(ExchangeOutcome outcome, const std::string& e
 void StreamMachine::PublisherWentBack(const std::string& error, SteadyTime now) {
   metrics_.restarts.Increment();
   Fault(StrCat(error, "; it must have been restarted"), now);
+  BeginAnew();
+}
+
+void StreamMachine::BeginAnew() {
   // A new life: nothing of the old one counts as seen.
   last_seen_.reset();
   snapshot_floor_ = inherited_floor_ = 0;
@@ -393,8 +401,8 @@ std::uint64_t StreamMachine::Floor() const { return std::max(snapshot_floor_, Li
 std::string StreamMachine::DescribeStale() const {
   return StrCat("the snapshot ends at ", SequenceBefore(snapshot_.next()), ", but batch ",
                 SequenceBefore(floor_at_request_),
-                " was known before it was asked for; a live sequence that goes back, or a "
-                "connection that the publisher ends, begins anew");
+                " was known before it was asked for; asked again on a new connection. If this "
+                "stays, the engine's snapshots lag behind its events");
 }
 
 void StreamMachine::Fault(const std::string& error, SteadyTime now) {
@@ -504,7 +512,8 @@ void StreamMachine::OnTick(SteadyTime now) {
       } else {
         ExchangeFailed(ExchangeOutcome::kTimeout,
                        StrCat("no whole snapshot came from ", spec_.replay_endpoint,
-                              " within replay_timeout_ms ", limits_.replay_timeout.count()),
+                              " within replay_timeout_ms ", limits_.replay_timeout.count(),
+                              "; raise it if the engine needs longer to make one"),
                        now);
       }
       return;

@@ -153,8 +153,13 @@ class StreamMachine {
   // The lowest next sequence that a snapshot asked for now may have: a process does not forget what
   // it has published, and another one cannot be on this connection (D2, D6).
   std::uint64_t Floor() const;
-  // The snapshot that came is below it: a doubt, and never applied.
+  // The snapshot that came is below it: a doubt, and not applied.
   void SnapshotIsStale(base::SteadyTime now);
+  // For seconds, a connection that we renewed for that reason has brought nothing, and every answer is
+  // the same: neither wire can carry anything late, so the publisher has begun anew.
+  bool IsAnotherLife(base::SteadyTime now) const;
+  // Forgets what was known of the life before.
+  void BeginAnew();
   // Ends the connection to open another, on which nothing comes late and so a live sequence says
   // which life it is of.
   void RenewConnection(base::SteadyTime now);
@@ -214,6 +219,10 @@ class StreamMachine {
   // What was known before a stale snapshot made us renew the connection. The process may be the same,
   // so a break that we made ourselves forgets nothing; one made by the peer does.
   std::uint64_t inherited_floor_ = 0;
+  bool renewed_ = false;  // for that reason, and not synchronized since
+  // Of the stale snapshots on the renewed connection, and since when they have agreed.
+  std::optional<std::uint64_t> refused_next_;
+  base::SteadyTime refused_since_{};
 
   // --- what has been applied
   std::uint64_t next_ = 0;      // the sequence to be applied next

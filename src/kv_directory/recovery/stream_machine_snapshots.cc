@@ -29,6 +29,10 @@ constexpr std::chrono::seconds kSecondLook{10};
 constexpr milliseconds kSecondSnapshotFrom{200};
 constexpr milliseconds kSecondSnapshotTo{500};
 
+// How long a publisher that says nothing has to give the same old snapshot before it is taken for one
+// that has begun anew: longer than snapshots that are made from time to time may lag behind.
+constexpr std::chrono::seconds kQuietForSure{5};
+
 std::size_t HashCount(const SnapshotReader& snapshot, const BatchLog& log) {
   std::size_t count = 0;
   for (const auto& part : snapshot.parts()) count += part.hashes.size();
@@ -72,18 +76,31 @@ std::string StreamMachine::CheckBuffer(std::uint64_t next, ExchangeOutcome& outc
 }
 
 void StreamMachine::SnapshotIsStale(SteadyTime now) {
+  const std::uint64_t next = snapshot_.next();
   CountExchange(ExchangeOutcome::kBehind);
   Fault(DescribeStale(), now);
   // Perhaps it is another life after all; then a full batch of the old one may still be on its way.
   snapshot_seen_ = false;
-  if (LiveFloor() >= snapshot_floor_) return;  // the next live batch will tell
-  inherited_floor_ = snapshot_floor_;
+  if (renewed_ && !last_seen_) {  // nothing is left to renew: asked again
+    if (refused_next_ != next) refused_since_ = now;
+    refused_next_ = next;
+    return;
+  }
+  inherited_floor_ = Floor();
   RenewConnection(now);
+}
+
+bool StreamMachine::IsAnotherLife(SteadyTime now) const {
+  return renewed_ && !last_seen_ && refused_next_ == snapshot_.next() &&
+         now - refused_since_ >= kQuietForSure;
 }
 
 void StreamMachine::FinishRecovery(SteadyTime now) {
   const std::uint64_t next = snapshot_.next();
-  if (next < floor_at_request_) {
+  if (next < floor_at_request_ && IsAnotherLife(now)) {
+    metrics_.restarts.Increment();
+    BeginAnew();
+  } else if (next < floor_at_request_) {
     SnapshotIsStale(now);
     return;
   }
@@ -147,6 +164,7 @@ void StreamMachine::BecomeSynchronized(SteadyTime now, ExchangeOutcome how) {
   metrics_.recovery_seconds.Observe(
       std::chrono::duration<double>(now - unsynchronized_since_).count());
   phase_ = Phase::kSynchronized;
+  renewed_ = false;
   synchronized_at_ = proven_at_ = now;
   first_fault_.clear();
   obstacle_.clear();
@@ -214,8 +232,6 @@ void StreamMachine::JudgeSnapshot(SteadyTime now) {
   } else if (published.EqualsLedger()) {
     proven_at_ = now;
     EndReconciliation(ExchangeOutcome::kCompleted, now);
-  } else if (published.undecided()) {
-    EndReconciliation(ExchangeOutcome::kUndecided, now);
   } else {
     Rebuild(ExchangeOutcome::kDifferent, now);
   }
@@ -257,11 +273,19 @@ void StreamMachine::Rebuild(ExchangeOutcome why, SteadyTime now) {
                                         " differed from what had been applied; applied it");
   // Zero hits while it is rebuilt, then the whole of it under a new generation.
   ledger_.Unsynchronize(line);
-  ledger_.ClearAll();
   std::string error;
   ExchangeOutcome outcome = why;
-  // The log was applied once, so every parent in it has been named, if only before the snapshot.
-  if (!ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome)) {
+  // What hashes stand for stays known: blocks on their way from one tier to the other are in no snapshot,
+  // and come back by their hash alone (C2). The log was applied once, so every parent in it has been
+  // named, if only before the snapshot.
+  ledger_.ForgetResidency();
+  bool applied = ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome);
+  if (!applied) {
+    // Or the hashes stand for something else now.
+    ledger_.ClearAll();
+    applied = ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome);
+  }
+  if (!applied) {
     EndReconciliation(outcome, now);
     Fault(error, now);
     return;

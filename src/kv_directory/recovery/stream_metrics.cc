@@ -40,8 +40,6 @@ std::string_view ExchangeOutcomeName(ExchangeOutcome outcome) {
       return "lost_tail";
     case ExchangeOutcome::kDifferent:
       return "different";
-    case ExchangeOutcome::kUndecided:
-      return "undecided";
     case ExchangeOutcome::kUnreachable:
       return "unreachable";
     case ExchangeOutcome::kTimeout:

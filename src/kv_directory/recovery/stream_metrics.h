@@ -26,11 +26,10 @@ namespace xms::kv_directory {
 
 // How a snapshot exchange ended, as a metric's label says it.
 enum class ExchangeOutcome : std::uint8_t {
-  kCompleted,  // recovery: synchronized; reconciliation: snapshot and ledger agree
-  kFullBatch,  // recovery: a live batch that began with a full clear came first
-  kLostTail,   // reconciliation: the snapshot was ahead, and was applied
-  kDifferent,  // reconciliation: same sequence, other content; the snapshot was applied
-  kUndecided,  // reconciliation: could not be compared, for a replica of a block known from before
+  kCompleted,    // recovery: synchronized; reconciliation: snapshot and ledger agree
+  kFullBatch,    // recovery: a live batch that began with a full clear came first
+  kLostTail,     // reconciliation: the snapshot was ahead, and was applied
+  kDifferent,    // reconciliation: same sequence, other content; the snapshot was applied
   kUnreachable,  // nobody took the connection
   kTimeout,
   kDamaged,

@@ -342,14 +342,12 @@ bool EventDecoder::ReadText(Item& item, bool& present) {
 }
 
 bool EventDecoder::ReadMedium() {
-  static constexpr std::array<std::string_view, 4> kDevice = {"gpu", "device", "npu", "hbm"};
-  static constexpr std::array<std::string_view, 4> kHost = {"cpu", "host", "cpu_pinned", "dram"};
   Item item;
   if (!ReadText(item, fields_.has_medium)) return false;
-  if (!fields_.has_medium || IsOneOf(item.text(), kDevice)) {
+  if (!fields_.has_medium || IsOneOf(item.text(), kDeviceMedia)) {
     fields_.scope = EventScope::kDevice;
   } else {
-    fields_.scope = IsOneOf(item.text(), kHost) ? EventScope::kHost : EventScope::kUnknown;
+    fields_.scope = IsOneOf(item.text(), kHostMedia) ? EventScope::kHost : EventScope::kUnknown;
   }
   return true;
 }

@@ -47,6 +47,7 @@ struct StreamLedger::Impl {
   std::uint32_t Remove(model::Tier tier, std::span<const model::WireHash> hashes);
   void ClearTier(model::Tier tier);
   void ClearAll();
+  void ForgetResidency();
 
   void Unsynchronize(std::string reason);
   void Synchronize(model::StreamSeq sequence);

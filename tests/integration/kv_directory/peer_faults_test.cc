@@ -54,13 +54,32 @@ TEST_F(KVDirectoryPeerFaults, AHarmlessMessageLostCostsOneRecoveryAndNoMore) {
   EXPECT_EQ(HitsOf("a", prompt_), Expectation({32, 0}));
 }
 
-// The process is another, holds nothing and says nothing.
-TEST_F(KVDirectoryPeerFaults, ARestartInPlaceThatStaysQuiet) {
+// The process is another, holds nothing and says nothing; its connections ended.
+TEST_F(KVDirectoryPeerFaults, ARestartOnNewConnectionsThatStaysQuiet) {
   ASSERT_NO_FATAL_FAILURE(StartSynchronized());
   publisher_.Restart();
   ASSERT_TRUE(WaitFor("the credit goes", [&] { return HitsOf("a", prompt_) == Expectation(); }));
   ASSERT_TRUE(WaitSynchronized("a"));
   EXPECT_EQ(HitsOf("a", prompt_), Expectation());
+}
+
+// No connection ends and no live batch comes: only snapshots say that it is another, and what it holds.
+TEST_F(KVDirectoryPeerFaults, ARestartInPlaceThatStaysQuiet) {
+  ASSERT_NO_FATAL_FAILURE(StartSynchronized(milliseconds(200)));
+  const std::uint64_t last = publisher_.last_sequence();
+  publisher_.RestartInPlace();
+  publisher_.LoseNext(1);
+  publisher_.Store(Tier::kDevice, MakePrompt(2, 2));
+  ASSERT_LT(publisher_.last_sequence(), last) << "the new life has said less than the old one";
+  ASSERT_TRUE(WaitFor("the credit goes", [&] { return HitsOf("a", prompt_) == Expectation(); }));
+  ASSERT_TRUE(WaitCaughtUp(publisher_, "a"));
+  EXPECT_EQ(HitsOf("a", MakePrompt(2, 2)), Expectation({8, 0}));
+  EXPECT_EQ(HitsOf("a", prompt_), Expectation());
+  EXPECT_EQ(StatusOf("a")->device_blocks, 2u);
+  EXPECT_TRUE(publisher_.WaitForSubscriptions(1)) << "and the next batch is heard";
+  publisher_.Store(Tier::kDevice, MakePrompt(3, 1));
+  ASSERT_TRUE(WaitCaughtUp(publisher_, "a"));
+  EXPECT_EQ(HitsOf("a", MakePrompt(3, 1)), Expectation({4, 0}));
 }
 
 TEST_F(KVDirectoryPeerFaults, ARestartWhoseFirstNumberEqualsTheOldLast) {

@@ -50,15 +50,15 @@ seam(stream_machine_snapshots.cc
   "reconcile_at_ = now + milliseconds("
   "reconcile_at_ = M(kNoSecondSnapshot) ? now + ReconciliationInterval() : now + milliseconds(")
 seam(stream_machine_snapshots.cc
-  "if (next < floor_at_request_) {
+  "} else if (next < floor_at_request_) {
     SnapshotIsStale(now);
     return;"
-  "if (next < floor_at_request_ && !M(kStaleSnapshotApplied)) {
+  "} else if (next < floor_at_request_ && !M(kStaleSnapshotApplied)) {
     SnapshotIsStale(now);
     return;")
 seam(stream_machine_snapshots.cc
-  "  inherited_floor_ = snapshot_floor_;"
-  "  if (!M(kFloorForgottenByRenewal)) inherited_floor_ = snapshot_floor_;")
+  "  inherited_floor_ = Floor();"
+  "  if (!M(kFloorForgottenByRenewal)) inherited_floor_ = Floor();")
 seam(stream_machine_snapshots.cc
   "Rebuild(ExchangeOutcome::kLostTail, now);"
   "M(kLostTailKept) ? EndReconciliation(ExchangeOutcome::kLostTail, now) : Rebuild(ExchangeOutcome::kLostTail, now);")

@@ -110,6 +110,66 @@ TEST(KVDirectoryErrors, AnotherGeometryOrRankIsToldWithBothNumbers) {
   EXPECT_EQ(rig.Status().error, "rank 3 published on the stream of rank 1");
 }
 
+// C7: the number is what the batch alone would need; blocks named twice count once.
+TEST(KVDirectoryErrors, TooManyBlocksAreToldWithAValueToSet) {
+  MachineRig::Options options;
+  options.limits.max_blocks_per_stream = 10;
+  const auto error_of = [&](auto&& fill) {
+    MachineRig rig(options);
+    rig.PublishStore(MakePrompt(1, 8));
+    rig.Synchronize();
+    auto batch = rig.truth.NewBatch();
+    fill(batch);
+    rig.Deliver(rig.Publish(batch));
+    EXPECT_FALSE(rig.Status().synchronized);
+    return rig.Status().error;
+  };
+  const std::string begin =
+      "more than max_blocks_per_stream 10 blocks published (raise it above what the engine can "
+      "hold, and to at least ";
+  using model::Tier;
+  EXPECT_EQ(error_of([](auto& batch) {
+              batch.Store(Tier::kDevice, MakePrompt(2, 5)).Store(Tier::kHost, MakePrompt(2, 5));
+            }),
+            begin + "13), in batch 2");
+  EXPECT_EQ(error_of([](auto& batch) {
+              batch.Store(Tier::kDevice, MakePrompt(2, 1))
+                  .Store(Tier::kDevice, MakePrompt(3, 100))
+                  .Store(Tier::kHost, MakePrompt(1, 8))
+                  .Clear()
+                  .Store(Tier::kDevice, MakePrompt(4, 100));
+            }),
+            begin + "110), in batch 2")
+      << "109, two digits rounded up";
+}
+
+TEST(KVDirectoryErrors, MoreThanCanBeSetIsToldAsThat) {
+  EXPECT_EQ(RaiseTo(kLargestBlockLimit + 1, kLargestBlockLimit, "raise it", "hold less"),
+            "more than 16777216 cannot be set, hold less");
+  EXPECT_EQ(RaiseTo(kLargestBlockLimit - 1, kLargestBlockLimit, "raise it", "hold less"),
+            "raise it to at least 16777216");
+}
+
+TEST(KVDirectoryErrors, PayloadThatCannotBeReadIsToldWithItsPlaceAndItsPublisher) {
+  using kv_events::DecodeCode;
+  const kv_events::DecoderOptions options{.dp_rank = 1, .block_size = 128};
+  EXPECT_EQ(CannotBeRead("batch 12", {DecodeCode::kTruncated, 0}, options, 3, "tcp://e:1"),
+            "the payload of batch 12 cannot be read: truncated at byte 0 of 3; if it stays, check "
+            "the version of the engine at tcp://e:1");
+  EXPECT_EQ(CannotBeRead("batch 12", {DecodeCode::kBlockSizeMismatch, 9, 64}, options, 30, ""),
+            "block_size 64 published, 128 configured");
+}
+
+// B3
+TEST(KVDirectoryErrors, BatchThatCannotBeReadIsToldWithItsNumber) {
+  MachineRig rig;
+  rig.Synchronize();
+  rig.Deliver({"xllm-kv", BigEndian64(1), std::string("\x93\x00\x90", 3)});
+  EXPECT_EQ(rig.Status().error,
+            "the payload of batch 1 cannot be read: truncated at byte 0 of 3; if it stays, "
+            "check the version of the engine at tcp://engine:18000");
+}
+
 // D8
 TEST(KVDirectoryErrors, BatchOverTheLimitIsToldWithItsSizeAndAValueToSet) {
   MachineRig rig;

@@ -46,16 +46,22 @@ TEST_F(KVDirectoryMachineSnapshots, DamagedSnapshotsChangeNothingAndAreAskedForA
   const std::vector<Case> cases = {
       {{end}, "the snapshot ended before it began"},
       {{{"", BigEndian64(1), ""}}, "snapshot reply without content at watermark 1"},
-      {{{"", BigEndian64(1), payload.substr(0, payload.size() - 1)}, end}, "snapshot: truncated"},
-      {{good[0], {"", BigEndian64(2), payload}, end}, "disagree about their watermark: 1 and 2"},
+      {{{"", BigEndian64(1), payload.substr(0, payload.size() - 1)}, end},
+       "the payload of the snapshot cannot be read: truncated"},
+      {{good[0], {"", BigEndian64(2), payload}, end},
+       "disagree about their watermark: 1 and 2; the engine must answer a request with parts of "
+       "one"},
       {{{"x", BigEndian64(1), payload}, end}, "begins with 1 bytes where an empty frame"},
       {{{"", BigEndian64(1).substr(4), payload}, end}, "snapshot watermark of 4 bytes"},
-      {{{"", BigEndian64(1)}, end}, "snapshot reply of 2 frames"},
+      {{{"", BigEndian64(1)}, end},
+       "snapshot reply of 2 frames, 3 are expected; check what answers at tcp://engine:38000"},
       {{{"", "other", BigEndian64(1), payload}, end}, "names another topic"},
       {{{"", BigEndian64(1),
          Batch({Map({{"type", Str("AllBlocksCleared")}, {"medium", Str("ssd")}})})},
         end},
-       "neither Device nor Host was cleared, in the snapshot"},
+       "neither Device nor Host was cleared, or a part of one (known are gpu, device, npu, hbm, "
+       "cpu, "
+       "host, cpu_pinned, dram; the engine must name one of them or none), in the snapshot"},
   };
   for (const Case& c : cases) {
     MachineRig rig;
@@ -107,7 +113,8 @@ TEST_F(KVDirectoryMachineSnapshots, WholeExchangeHasToEndWithinTheTimeout) {
   EXPECT_FALSE(rig.Status().synchronized);
   EXPECT_EQ(rig.Hits(prompt_), Expectation());
   EXPECT_EQ(rig.Status().error,
-            "no whole snapshot came from tcp://engine:38000 within replay_timeout_ms 2000");
+            "no whole snapshot came from tcp://engine:38000 within replay_timeout_ms 2000; "
+            "raise it if the engine needs longer to make one");
   rig.Reply(rig.Answer());
   EXPECT_FALSE(rig.Status().synchronized) << "too late";
 }
@@ -174,8 +181,8 @@ TEST_F(KVDirectoryMachineSnapshots, ReasonNamedFirstStaysThroughTheRetries) {
   rig.Synchronize();
   rig.Deliver(rig.PublishStore(MakePrompt(2, 11)));
   const std::string reason =
-      "more than max_blocks_per_stream 10 blocks published; raise it above what the engine can "
-      "hold, in batch 1";
+      "more than max_blocks_per_stream 10 blocks published (raise it above what the engine can "
+      "hold, and to at least 11), in batch 1";
   EXPECT_EQ(rig.Status().error, reason);
   EXPECT_EQ(rig.ledger->mappings(), 0u) << "C7: memory is given back";
   ASSERT_TRUE(rig.RunUntilExchange(Millis(101)));
@@ -183,7 +190,8 @@ TEST_F(KVDirectoryMachineSnapshots, ReasonNamedFirstStaysThroughTheRetries) {
   rig.Run(Seconds(2));
   EXPECT_EQ(rig.Status().error, reason +
                                     "; now: no whole snapshot came from tcp://engine:38000 within "
-                                    "replay_timeout_ms 2000");
+                                    "replay_timeout_ms 2000; raise it if the engine needs longer "
+                                    "to make one");
   ASSERT_TRUE(rig.RunUntilExchange(Millis(301)));
   rig.StartExchangeAndAnswer();
   EXPECT_THAT(rig.Status().error, HasSubstr(reason));
@@ -259,7 +267,7 @@ TEST_F(KVDirectoryMachineSnapshots, BufferHasABudgetAndSaysSo) {
   rig.Ask();
   for (int i = 0; i < 40 && rig.exchange_open; ++i) rig.Deliver(rig.PublishStore(MakePrompt(i, 4)));
   EXPECT_FALSE(rig.exchange_open);
-  EXPECT_THAT(rig.Status().error, HasSubstr("max_buffered_bytes 4096; raise it"));
+  EXPECT_THAT(rig.Status().error, HasSubstr("max_buffered_bytes 4096; raise it to at least 8192"));
   ASSERT_TRUE(rig.RunUntilExchange(Millis(101)));
   rig.StartExchangeAndAnswer();
   EXPECT_TRUE(rig.Status().synchronized);

@@ -124,6 +124,13 @@ class ModelStream {
     Trim();
   }
 
+  void ForgetResidency() {
+    for (auto& [hash, mapping] : mappings_) {
+      Lose(hash, Tier::kDevice);
+      Lose(hash, Tier::kHost);
+    }
+  }
+
   void ClearAll() {
     dropped_.clear();
     mappings_.clear();
@@ -318,8 +325,13 @@ class Run {
       subject.ledger->ClearTier(tier);
       subject.model.ClearTier(tier);
     } else if (choice < 93) {
-      subject.ledger->ClearAll();
-      subject.model.ClearAll();
+      if (Below(2) == 0 || kind_ == Kind::kLimited) {
+        subject.ledger->ClearAll();
+        subject.model.ClearAll();
+      } else {
+        subject.ledger->ForgetResidency();
+        subject.model.ForgetResidency();
+      }
     } else if (choice < 95) {
       subject.ledger->Unsynchronize("random");
       subject.synchronized = false;

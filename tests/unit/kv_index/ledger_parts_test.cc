@@ -202,6 +202,8 @@ TEST(KVIndexFlatMap, DoesWhatAMapDoes) {
       map.Erase(key);
     }
     EXPECT_TRUE(map.empty());
+    EXPECT_LE(map.bytes(), 8 * 24u) << "the smallest size is kept";
+    map.Clear();
     EXPECT_EQ(map.bytes(), 0u);
   }
 }

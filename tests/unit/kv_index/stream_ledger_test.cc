@@ -78,6 +78,21 @@ TEST_F(KVIndexLedger, AParentThatOnlyAnOrphanNamedIsNotUnknown) {
   EXPECT_EQ(Match({10, 11}), (Hits{2, 0}));
 }
 
+// C2
+TEST_F(KVIndexLedger, ForgettingResidencyKeepsWhatHashesStandFor) {
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  ASSERT_TRUE(StoreOne(2, 1, {11}).ok());
+  ASSERT_TRUE(ledger_->StoreOpaque(Tier::kDevice, Wires(3, 3)).ok());
+  ledger_->ForgetResidency();
+  EXPECT_EQ(ledger_->mappings(), 5u);
+  EXPECT_EQ(ledger_->opaque_mappings(), 3u);
+  EXPECT_EQ(ledger_->digest(), 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{0, 0}));
+  ASSERT_TRUE(StoreOne(1, {}, {10}).ok());
+  EXPECT_EQ(StoreKnown(2, Tier::kHost).unknown_hashes, 0u);
+  EXPECT_EQ(Match({10, 11}), (Hits{1, 1}));
+}
+
 TEST_F(KVIndexLedger, AChildOfAForgottenMappingIsOpaqueUntilEverythingIsCleared) {
   ASSERT_TRUE(ledger_->StoreOpaque(std::nullopt, Wires(1, 3000)).ok());
   ASSERT_EQ(ledger_->mappings(), 1024u);

@@ -333,7 +333,7 @@ void Engine::Reply() {
   const Frames frames = std::move(replies_.front());
   replies_.pop_front();
   if (replies_.empty() && intact_ && frames[2].empty()) {
-    reference_.HearWhole(*answer_);
+    reference_.HearWhole(*answer_, world_.now());
   } else {
     reference_.Nothing();
   }
@@ -561,7 +561,7 @@ std::string Engine::Describe() const {
 }
 
 void Engine::AddTo(Fingerprint& fingerprint) const {
-  reference_.AddTo(fingerprint);
+  reference_.AddTo(fingerprint, world_.now());
   MachineProbe::AddTo(*machine_, world_.now(), fingerprint);
   for (const Block& block : AllBlocks()) {
     const auto statement = ledger_->Lookup(block.hash);

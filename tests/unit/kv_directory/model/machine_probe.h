@@ -20,7 +20,8 @@ struct MachineProbe {
                     static_cast<std::uint64_t>(machine.stage_));
     fingerprint.Add(flag(machine.topic_seen_, 0) | flag(machine.snapshot_seen_, 1) |
                     flag(machine.zero_may_come_, 2) | flag(machine.retrying_, 3) |
-                    flag(machine.holding_, 4) | flag(machine.hinted_, 5));
+                    flag(machine.holding_, 4) | flag(machine.hinted_, 5) |
+                    flag(machine.renewed_, 6) | flag(machine.refused_next_.has_value(), 7));
     fingerprint.AddNext(machine.last_seen_ ? *machine.last_seen_ + 1 : 0);
     fingerprint.AddNext(machine.snapshot_floor_);
     fingerprint.AddNext(machine.inherited_floor_);

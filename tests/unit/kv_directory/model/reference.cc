@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -13,6 +14,9 @@ using base::StrAppend;
 using base::StrCat;
 using Verdict = Told::Verdict;
 using Orphans = Told::Orphans;
+
+// A quiet publisher that gives the same old snapshot for so long has begun anew.
+constexpr std::chrono::seconds kQuietForSure{5};
 
 bool Shows(const Reference::Picture& picture, const Shown& shown) {
   if (picture.next != shown.next) return false;
@@ -50,7 +54,9 @@ void Reference::Connected() {
   Expect(Must::kUnsynchronize, "a connection has just begun");
   heard_.reset();
   snapshot_floor_ = 0;
-  snapshot_applied_ = topic_seen_ = muted_ = refused_ = false;
+  snapshot_applied_ = topic_seen_ = muted_ = false;
+  renewed_ = inherited_floor_ != 0;
+  refused_next_.reset();
   snapshots_ = 0;
 }
 
@@ -60,8 +66,8 @@ void Reference::Broken() {
 }
 
 void Reference::SelfClosed() {
-  // After a snapshot that was too old, unless live batches say as much as that snapshot.
-  if (LiveFloor() < snapshot_floor_) inherited_floor_ = snapshot_floor_;
+  // After a snapshot that was too old.
+  inherited_floor_ = std::max(snapshot_floor_, LiveFloor());
 }
 
 void Reference::Requested() {
@@ -102,7 +108,7 @@ Verdict Reference::Extend(Picture& picture, const LiveMessage& message, Orphans 
 
 void Reference::Hear(const LiveMessage& message) {
   before_ = pictures_;
-  muted_ = refused_ = false;
+  muted_ = false;
   topic_seen_ = true;
   if (message.spoiled == Spoiled::kFrames) {
     return Doubt("frames that are no live message");
@@ -148,9 +154,7 @@ void Reference::HearInSynchrony(const LiveMessage& message) {
     return Doubt("a gap");
   }
   if (asked_) since_request_.push_back(message);
-  if (ahead_ && (message.sequence >= ahead_->next || ZeroIsNews(*ahead_, message.sequence))) {
-    if (Extend(*ahead_, message, Orphans::kRemember) != Verdict::kFine) ahead_.reset();
-  }
+  if (ahead_) behind_.push_back(message);
   // Where it is open whether a snapshot that agreed was applied, they may know different parents.
   Verdict worst = Verdict::kFine;
   std::erase_if(pictures_, [&](Picture& picture) {
@@ -173,25 +177,40 @@ void Reference::HearInSynchrony(const LiveMessage& message) {
   }
 }
 
-void Reference::HearWhole(const Answer& answer) {
+void Reference::HearWhole(const Answer& answer, base::SteadyTime now) {
   before_ = pictures_;
-  if (answer.next < floor_at_request_) {
-    refused_ = true;
+  const bool old = answer.next < floor_at_request_;
+  const bool alone = renewed_ && !heard_;
+  if (old && alone && refused_next_ == answer.next && now - refused_since_ >= kQuietForSure) {
+    // Nothing late can be on a connection that was renewed for this: the publisher has begun anew.
+    snapshot_floor_ = inherited_floor_ = 0;
+  } else if (old) {
+    if (alone) {
+      if (refused_next_ != answer.next) refused_since_ = now;
+      refused_next_ = answer.next;
+    }
     snapshot_applied_ = false;
     snapshots_ = 0;
     return Doubt("a snapshot older than what was known before it was asked for");
   }
   if (!synchronized_) return Recover(answer);
-  Picture picture = PictureOf(answer);
-  bool fine = picture.told.Apply(answer.content, Orphans::kRemember) == Verdict::kFine;
-  for (const LiveMessage& message : since_request_) {
-    if (message.sequence < picture.next && !ZeroIsNews(picture, message.sequence)) continue;
-    fine = fine && Extend(picture, message, Orphans::kRemember) == Verdict::kFine;
-  }
-  if (fine) ahead_ = picture;
+  ahead_ = answer;
+  behind_ = since_request_;
   ExchangeEnded();
   ++snapshots_;
   Expect(Must::kStay, "a snapshot takes no credit");
+}
+
+std::optional<Reference::Picture> Reference::Ahead(const Picture& shown) const {
+  Picture picture = PictureOf(*ahead_);
+  picture.told = shown.told.MerelyKnown();
+  bool fine = picture.told.Apply(ahead_->content, Orphans::kRemember) == Verdict::kFine;
+  for (const LiveMessage& message : behind_) {
+    if (message.sequence < picture.next && !ZeroIsNews(picture, message.sequence)) continue;
+    fine = fine && Extend(picture, message, Orphans::kRemember) == Verdict::kFine;
+  }
+  if (!fine) return std::nullopt;
+  return picture;
 }
 
 void Reference::Recover(const Answer& answer) {
@@ -236,8 +255,12 @@ bool Reference::MayShow(const Shown& shown) const {
                        [](const Credit& credit) { return credit == Credit(); });
   }
   const auto shows = [&](const Picture& picture) { return Shows(picture, shown); };
-  return std::any_of(pictures_.begin(), pictures_.end(), shows) ||
-         std::any_of(before_.begin(), before_.end(), shows) || (ahead_ && shows(*ahead_));
+  const auto leads_to_it = [&](const Picture& picture) {
+    const std::optional<Picture> ahead = ahead_ ? Ahead(picture) : std::nullopt;
+    return shows(picture) || (ahead && shows(*ahead));
+  };
+  return std::any_of(pictures_.begin(), pictures_.end(), leads_to_it) ||
+         std::any_of(before_.begin(), before_.end(), leads_to_it);
 }
 
 std::string Reference::Judge(const Shown& shown) {
@@ -271,8 +294,12 @@ std::string Reference::Judge(const Shown& shown) {
     if (!MayShow(shown)) return broken("I2", "hits while unsynchronized");
     return "";
   }
+  renewed_ = false;
   if (ahead_) {
-    pictures_.push_back(*ahead_);
+    const std::vector<Picture> shown_before = pictures_;
+    for (const Picture& picture : shown_before) {
+      if (const std::optional<Picture> ahead = Ahead(picture)) pictures_.push_back(*ahead);
+    }
     if (ahead_->next <= shown.next && !asked_) ahead_.reset();  // it has been judged
   }
   std::erase_if(pictures_, [&](const Picture& picture) { return !Shows(picture, shown); });
@@ -285,14 +312,17 @@ std::string Reference::Judge(const Shown& shown) {
     }
     return text;
   }
-  if (pictures_.size() > 1 && pictures_.front() == pictures_.back()) pictures_.resize(1);
+  // Equal ones once.
+  for (auto at = pictures_.begin(); at != pictures_.end(); ++at) {
+    pictures_.erase(std::remove(at + 1, pictures_.end(), *at), pictures_.end());
+  }
   mixed_pictures_ += pictures_.front().mixed ? 1 : 0;
   for (const Picture& picture : pictures_)
     snapshot_floor_ = std::max(snapshot_floor_, picture.base);
   return "";
 }
 
-void Reference::AddTo(Fingerprint& fingerprint) const {
+void Reference::AddTo(Fingerprint& fingerprint, base::SteadyTime now) const {
   const auto add = [&](const Picture& picture) {
     fingerprint.Add(std::uint64_t{picture.told.device} << 32 | picture.told.host);
     fingerprint.Add(std::uint64_t{picture.told.named} << 32 | picture.told.indexed);
@@ -302,10 +332,17 @@ void Reference::AddTo(Fingerprint& fingerprint) const {
   fingerprint.Add(pictures_.size());
   for (const Picture& picture : pictures_) add(picture);
   fingerprint.Add(ahead_ ? 1 : 0);
-  if (ahead_) add(*ahead_);
+  if (ahead_) {
+    for (const Picture& picture : pictures_) {
+      const std::optional<Picture> ahead = Ahead(picture);
+      fingerprint.Add(ahead ? 1 : 0);
+      if (ahead) add(*ahead);
+    }
+  }
   fingerprint.Add((synchronized_ ? 1u : 0u) + (snapshot_applied_ ? 2u : 0u) +
                   (topic_seen_ ? 4u : 0u) + (asked_ ? 8u : 0u) + (muted_ ? 16u : 0u) +
-                  (refused_ ? 32u : 0u));
+                  (renewed_ ? 64u : 0u) + (refused_next_ ? 128u : 0u) +
+                  (refused_next_ && now - refused_since_ >= kQuietForSure ? 256u : 0u));
   fingerprint.AddNext(heard_ ? *heard_ + 1 : 0);
   fingerprint.AddNext(snapshot_floor_);
   fingerprint.AddNext(inherited_floor_);

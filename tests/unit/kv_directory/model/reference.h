@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/unit/kv_directory/model/fingerprint.h"
 #include "tests/unit/kv_directory/model/told.h"
 
@@ -63,7 +64,7 @@ class Reference {
   void Requested();
   void ExchangeEnded();
   void Hear(const LiveMessage& message);
-  void HearWhole(const Answer& answer);  // the exchange's terminator
+  void HearWhole(const Answer& answer, base::SteadyTime now);  // the exchange's terminator
   void TimePasses();
   void Nothing();  // any other input: nothing may change
 
@@ -74,13 +75,12 @@ class Reference {
 
   bool synchronized() const { return synchronized_; }
   const std::vector<Picture>& pictures() const { return pictures_; }
-  // No snapshot will do: the subscription seems wrong (D7), or the publisher's snapshot is older than
-  // what was heard, and since then it has said nothing.
-  bool waits_for_a_word() const { return muted_ || refused_; }
+  // No snapshot will do: the subscription seems wrong (D7).
+  bool waits_for_a_word() const { return muted_; }
   // Whole ones on this connection, full batches included.
   int snapshots_taken() const { return snapshots_; }
   std::uint64_t mixed_pictures() const { return mixed_pictures_; }
-  void AddTo(Fingerprint& fingerprint) const;
+  void AddTo(Fingerprint& fingerprint, base::SteadyTime now) const;
 
  private:
   enum class Must : std::uint8_t {
@@ -101,11 +101,15 @@ class Reference {
   void HearFull(const LiveMessage& message, Must must);
   void Recover(const Answer& answer);
   static Told::Verdict Extend(Picture& picture, const LiveMessage& message, Told::Orphans orphans);
+  // What the reconciliation's snapshot makes of a picture: all of it anew, but for what blocks
+  // stand for (C2). Nothing when it cannot stand.
+  std::optional<Picture> Ahead(const Picture& shown) const;
 
-  bool synchronized_ = false;      // as of the last Judge
-  std::vector<Picture> pictures_;  // what it showed then
-  std::vector<Picture> before_;    // during an input: the pictures before it
-  std::optional<Picture> ahead_;   // of a reconciliation; may be applied
+  bool synchronized_ = false;          // as of the last Judge
+  std::vector<Picture> pictures_;      // what it showed then
+  std::vector<Picture> before_;        // during an input: the pictures before it
+  std::optional<Answer> ahead_;        // of a reconciliation; may be applied
+  std::vector<LiveMessage> behind_{};  // what came since it was asked for
   Must must_ = Must::kStay;
   std::string why_;
 
@@ -116,7 +120,9 @@ class Reference {
   bool snapshot_applied_ = false;  // D5's condition
   bool topic_seen_ = false;
   bool muted_ = false;
-  bool refused_ = false;  // a snapshot, as too old
+  bool renewed_ = false;  // this connection, after an old snapshot, and not synchronized since
+  std::optional<std::uint64_t> refused_next_{};  // the last one's, on the renewed connection
+  base::SteadyTime refused_since_{};             // the first of those that agree
   int snapshots_ = 0;
 
   bool asked_ = false;

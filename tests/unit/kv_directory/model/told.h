@@ -87,6 +87,9 @@ struct Told {
   enum class Orphans : std::uint8_t { kRefuse, kRemember };
   Verdict Apply(std::span<const Event> batch, Orphans orphans);
 
+  // What blocks stand for, and nothing of who holds them (C2).
+  Told MerelyKnown() const { return {.named = named, .indexed = indexed}; }
+
   // What a whole snapshot says of it, parents first.
   Batch Snapshot() const;
   Credit CreditFor(const Prompt& prompt) const { return Run(prompt, indexed & (device | host)); }

@@ -29,7 +29,7 @@ constexpr milliseconds kSecondSnapshotBound{620};
 constexpr seconds kSilence{6};
 // Each renewed connection may need one; a stream that needs ever more of them is broken.
 constexpr int kMaxWords = 12;
-// Two reconciliations (one may be undecided), back-offs, and what it takes to connect.
+// Two reconciliations, back-offs, and what it takes to connect.
 constexpr seconds kBound{70};
 
 }  // namespace
