@@ -140,7 +140,8 @@ TEST_F(KVDirectory, CutAndSilentSnapshotsAreAskedForAgainAndChangeNothing) {
   StartWith(config);
   ASSERT_TRUE(publisher.WaitForSnapshotRequests(3));
   EXPECT_EQ(ErrorOf("a"), "no whole snapshot came from " + publisher.replay_endpoint() +
-                              " within replay_timeout_ms 100");
+                              " within replay_timeout_ms 100; raise it if the engine needs longer "
+                              "to make one");
   EXPECT_EQ(HitsOf("a", prompt_), Expectation());
   publisher.SetAnswering(false);
   ASSERT_TRUE(publisher.WaitForSnapshotRequests(4));
