@@ -276,6 +276,7 @@ void StreamLedger::Impl::ClearAll() {
     dropped_.Clear();
     doubles_.Clear();
     exact_.Clear();
+    keep_parked_ = false;
     resident_ = 0;
     opaque_ = 0;
     device_blocks_ = 0;
@@ -286,6 +287,7 @@ void StreamLedger::Impl::ClearAll() {
 }
 
 void StreamLedger::Impl::ForgetResidency() {
+  keep_parked_ = true;
   Hidden([this] {
     table_.ForEach([this](WireHash wire, Mapping& mapping) {
       if (mapping.tiers() != kNoTier) Lose(wire, mapping, mapping.tiers());
@@ -401,6 +403,7 @@ std::size_t StreamLedger::Impl::MostParked(std::uint64_t resident) {
 }
 
 void StreamLedger::Impl::TrimParked() {
+  if (keep_parked_) return;
   const std::size_t most = MostParked(resident_);
   while (parked_.size() > most) DropOldestParked();
   RepackParked();
@@ -501,6 +504,7 @@ void StreamLedger::Impl::Unsynchronize(std::string reason) {
 }
 
 void StreamLedger::Impl::Synchronize(model::StreamSeq sequence) {
+  keep_parked_ = false;
   TrimParked();
   {
     internal::SlotStatus& status = index_.status[place_.slot];

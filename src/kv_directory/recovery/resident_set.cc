@@ -103,9 +103,8 @@ void ResidentSet::Apply(const kv_events::KvBatch& batch, bool live) {
         break;
       case EventKind::kReplica:
         for (const model::WireHash hash : batch.HashesOf(event)) {
-          // A block that was not resident when the snapshot was made (C2): the ledger may know it
-          // from before. If it does not, it has ignored this too.
-          if (Find(hash).known || (live && ledger_.Lookup(hash).mapped)) Name(hash).tiers |= bits;
+          // The ledger may know it from before the snapshot (C2). If it does not, it has ignored this.
+          if (Find(hash).known || ledger_.Lookup(hash).mapped) Name(hash).tiers |= bits;
         }
         break;
       case EventKind::kRemove:

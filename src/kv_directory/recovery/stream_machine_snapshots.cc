@@ -275,12 +275,17 @@ void StreamMachine::Rebuild(ExchangeOutcome why, SteadyTime now) {
   ledger_.Unsynchronize(line);
   std::string error;
   ExchangeOutcome outcome = why;
-  // What hashes stand for stays known: blocks on their way from one tier to the other are in no snapshot,
-  // and come back by their hash alone (C2). The log was applied once, so every parent in it has been
-  // named, if only before the snapshot.
-  ledger_.ForgetResidency();
+  // At the same sequence, what hashes stand for stays known: blocks on their way from one tier to the
+  // other are in no snapshot, and come back by their hash alone (C2). Lost batches may have said
+  // something else of them. The log was applied once, so every parent in it has been named, if only
+  // before the snapshot.
+  if (why == ExchangeOutcome::kDifferent) {
+    ledger_.ForgetResidency();
+  } else {
+    ledger_.ClearAll();
+  }
   bool applied = ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome);
-  if (!applied) {
+  if (!applied && why == ExchangeOutcome::kDifferent) {
     // Or the hashes stand for something else now.
     ledger_.ClearAll();
     applied = ApplySnapshot(StreamLedger::Orphans::kRemember, error, outcome);

@@ -128,6 +128,7 @@ struct StreamLedger::Impl {
   internal::DroppedNames dropped_;
   internal::FlatMap<ContentKey, Double, HashOfKey> doubles_;
   internal::FlatMap<WireHash, ContentKey, HashOfWire> exact_;
+  bool keep_parked_ = false;    // between ForgetResidency and Synchronize
   std::uint64_t resident_ = 0;  // mappings with a tier
   std::uint64_t opaque_ = 0;
   std::uint64_t device_blocks_ = 0;  // indexed mappings on Device

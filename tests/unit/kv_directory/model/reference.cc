@@ -203,7 +203,8 @@ void Reference::HearWhole(const Answer& answer, base::SteadyTime now) {
 
 std::optional<Reference::Picture> Reference::Ahead(const Picture& shown) const {
   Picture picture = PictureOf(*ahead_);
-  picture.told = shown.told.MerelyKnown();
+  // What was lost may have given blocks another meaning.
+  if (ahead_->next <= shown.next) picture.told = shown.told.MerelyKnown();
   bool fine = picture.told.Apply(ahead_->content, Orphans::kRemember) == Verdict::kFine;
   for (const LiveMessage& message : behind_) {
     if (message.sequence < picture.next && !ZeroIsNews(picture, message.sequence)) continue;

@@ -102,7 +102,7 @@ class Reference {
   void Recover(const Answer& answer);
   static Told::Verdict Extend(Picture& picture, const LiveMessage& message, Told::Orphans orphans);
   // What the reconciliation's snapshot makes of a picture: all of it anew, but for what blocks
-  // stand for (C2). Nothing when it cannot stand.
+  // stand for (C2) if nothing was lost. Nothing when it cannot stand.
   std::optional<Picture> Ahead(const Picture& shown) const;
 
   bool synchronized_ = false;          // as of the last Judge
