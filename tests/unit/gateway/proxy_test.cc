@@ -270,6 +270,7 @@ TEST_F(GatewayProxy, AProcessThatReplacesAnUnreachableOneIsUsedAtOnce) {
     for (std::size_t i = 2; i < 6; ++i) {
       Complete();
       asked += Engine(i).request().instance == kA ? 1 : 0;
+      Engine(i).AnswerJson(200, "{}");
     }
     EXPECT_EQ(asked, 2u) << removed_between;
   }
