@@ -63,7 +63,7 @@ struct StreamInfo {
   model::ProcessIdentity identity;  // not known() for static streams: no CAR credit (E8)
 };
 
-// One slot's answer. The error text is not here: it is read from Slots(), off the hot path.
+// One slot's answer. The error text is not here: it is read from Streams(), off the hot path.
 struct SlotMatch {
   std::uint64_t generation = 0;  // 0: the slot is free
   bool synchronized = false;

@@ -5,8 +5,8 @@
 // Meaning     Per wire hash: tiers (opaque hashes included, as in StreamLedger::digest), and what it
 //             stands for: a content key, something else, or unsaid. The key of a block whose parent
 //             is not in the snapshot follows from the key that the ledger has for the parent.
-//             What a live batch replicates or extends without the snapshot's knowing it is what the
-//             ledger knows it to be, from a time before the snapshot.
+//             What is replicated without having been named here is what the ledger knows it to be, from
+//             a time before the snapshot; what the ledger does not know either is ignored, as there.
 // Failure     `contradictory`: the snapshot gives one hash two contents.
 // Cost        One probe per hash in a table of twice as many slots, and one block hash per block with
 //             tokens.

@@ -2,7 +2,8 @@
 //
 // Place       StreamLedger alone.
 // Threads     One at a time.
-// Cost        At most half full; memory follows the size in both directions.
+// Cost        At most half full; memory follows the size in both directions, but for the last eight
+//             places, which only Clear gives back.
 #pragma once
 
 #include <cstddef>

@@ -134,6 +134,23 @@ TEST_F(KVIndex, AMatchByKeysIsTheMatchByTokensOfThatGeometry) {
   EXPECT_TRUE(result.slots[StatusOf(index_, *other).slot].synchronized);
 }
 
+// What is not written again must not be left over.
+TEST_F(KVIndex, AResultThatIsUsedAgainSaysNothingOfTheMatchBefore) {
+  auto ledger = OpenSynchronized(index_, Info("a:1", 0, 1));
+  ASSERT_TRUE(StoreBlocks(*ledger, 1, 0, 3, Tier::kHost).ok());
+  ASSERT_TRUE(StoreBlocks(*ledger, 2, 0, 2).ok());
+  const std::uint32_t slot = StatusOf(index_, *ledger).slot;
+  MatchResult result;
+  const auto hits = [&](std::uint32_t name) {
+    index_.Match(Prompt(name, 3, 1), result);
+    return Hits{result.slots[slot].device_hit_tokens, result.slots[slot].host_only_hit_tokens};
+  };
+  EXPECT_EQ(hits(1), (Hits{0, 3}));
+  EXPECT_EQ(hits(2), (Hits{2, 0}));
+  EXPECT_EQ(hits(1), (Hits{0, 3}));
+  EXPECT_EQ(hits(3), (Hits{0, 0}));
+}
+
 TEST_F(KVIndex, ALongPromptOfManyStreamsIsExactForEachOfThem) {
   constexpr std::uint32_t kBlocks = 300;
   std::vector<std::unique_ptr<StreamLedger>> ledgers;
